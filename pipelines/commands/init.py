@@ -381,12 +381,14 @@ def _foresee(found: _Candidate, *, folder: Folder) -> _Foreseen:
         warn_of_pointers,
     )
     from shardbeam.transforms.commit.allowance import tolerated_ratio
+    from shardbeam.transforms.commit.warnings import describe_outlines
 
     own_temporary_files()
     inputs = count_inputs(found.plan)
     run = foresee(inputs, plan=found.plan)
     names = sorted(run.label_map.ids, key=run.label_map.ids.__getitem__)
     lines = [f"{counted(len(names), 'class', 'classes')}: {list_classes(names)}"] if names else []
+    lines += describe_outlines(run)
     lines += warn_of_pointers(inputs.samples.foreseen)
     lines += (f"will be rejected: {line}" for line in describe_foreseen(inputs))
     excess = run.tolerance.excess(run.splits)

@@ -299,7 +299,7 @@ def test_a_file_that_changes_is_an_error(
         change(file)
         entries = read_entries(
             opened,
-            lambda image, rows: ImageAnnotations(image_id=""),
+            lambda image, rows: (ImageAnnotations(image_id=""), 0),
             key_of=str,
             join_of=str,
             file_index=0,

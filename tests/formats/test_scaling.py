@@ -100,7 +100,7 @@ def read_skeleton(_: Path, number: int) -> None:
     points = "".join(f'<points label="{name}" points="1,2"/>' for name in names)
     xml = f'<image width="9" height="9"><skeleton label="a">{points}</skeleton></image>'
     image = read_xml(xml.encode(), root="image", max_depth=9, uri="x")
-    (found,) = ImageReader(image, labels={"a": names}, wants_masks=False).read().objects
+    (found,) = ImageReader(image, labels={"a": names}).read().objects
     assert len(found.keypoints) == 3 * number
 
 

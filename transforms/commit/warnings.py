@@ -438,6 +438,14 @@ def _describe_rows(run: RunCounts) -> Iterator[str]:
         yield ROWS_ALONE
 
 
+def describe_outlines(run: RunCounts) -> Iterator[str]:
+    """Says how many objects have outlines that are not written, and how they are."""
+    if count := run.inputs.outlines:
+        have = counted(count, "object has an outline", "objects have outlines")
+        are = "is" if count == 1 else "are"
+        yield f"{have}, which {are} not written: masks: png (--masks png) writes them as masks"
+
+
 def _describe_empty_shards(run: RunCounts) -> Iterator[str]:
     """Says that a split has fewer images than shards."""
     config = run.dataset.config
@@ -540,6 +548,7 @@ def _describe_in_no_split(run: RunCounts) -> Iterator[str]:
 _NOTES: Sequence[Callable[[RunCounts], Iterator[str]]] = (
     _describe_unlabelled,
     _describe_rows,
+    describe_outlines,
     _describe_left_out,
     _describe_in_no_split,
     _describe_fractions,

@@ -308,6 +308,8 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
         origin: The file or the row that says all about the image, in words; empty where several may
             annotate an image. Of one image's entries with an origin the first is used. Those with
             equal annotations are copies, and the others become rejects.
+        outlines: How many of its objects have an outline that is not written, because the config
+            asks for no masks.
     """
 
     key: str
@@ -321,6 +323,7 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
     exclusion: Exclusion | None = None
     image: tuple[str, int] | None = None
     origin: str = ""
+    outlines: int = 0
 
 
 class Category(msgspec.Struct, frozen=True, array_like=True):

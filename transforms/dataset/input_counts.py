@@ -544,6 +544,7 @@ class InputCounts(msgspec.Struct):
         splits: The result of the join, by split; `images` and `num_bytes` count the records that
             are passed on to be encoded, and their bytes.
         images: `{source: images, or rows, that are passed on to be encoded}`.
+        outlines: How many objects of these have outlines that are not written.
         counts: What was sent and received.
         classes: The declared classes.
         samples: What messages say about the inputs.
@@ -553,6 +554,7 @@ class InputCounts(msgspec.Struct):
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
     splits: dict[str, SplitOutcome] = {}
     images: dict[str, int] = {}
+    outlines: int = 0
     counts: Counts = msgspec.field(default_factory=Counts)
     classes: DeclaredClasses = msgspec.field(default_factory=DeclaredClasses)
     samples: InputSamples = msgspec.field(default_factory=InputSamples)
@@ -588,6 +590,7 @@ class InputCounts(msgspec.Struct):
             split.examples += joined.record.examples
             split.num_bytes += joined.record.expected_bytes
             self.images[source] = self.images.get(source, 0) + 1
+            self.outlines += joined.outlines
         if joined.excluded is not None:
             split.excluded = add_counts(split.excluded, {joined.excluded.value: 1})
         for reject in joined.rejects:
@@ -604,6 +607,7 @@ class InputCounts(msgspec.Struct):
         for name, split in other.splits.items():
             self.splits.setdefault(name, SplitOutcome()).add(split)
         self.images = add_counts(self.images, other.images)
+        self.outlines += other.outlines
         self.counts.add(other.counts)
         self.classes.add(other.classes)
         self.samples.add(other.samples)

@@ -24,7 +24,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
 )
 from shardbeam.transforms.examples.geometry.boxes import box_around, turn_points
-from shardbeam.transforms.examples.geometry.segmentation import outline_ellipse
+from shardbeam.transforms.examples.geometry.segmentation import is_outline, outline_ellipse
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, nearest_path
 from shardbeam.transforms.storage.find import storage_for
@@ -343,6 +343,22 @@ def with_replaced(annotations: ImageAnnotations, lone: int) -> ImageAnnotations:
 def classes_in(annotations: ImageAnnotations) -> tuple[str, ...]:
     """Returns the classes of the image and of its objects, in order."""
     return (*annotations.labels, *(item.label for item in annotations.objects))
+
+
+def drop_outlines(annotations: ImageAnnotations, *, unless: bool) -> tuple[ImageAnnotations, int]:
+    """Drops the outlines of objects, unless the config asks for masks.
+
+    Returns:
+        The annotations, and how many outlines are dropped (`AnnotationEntry.outlines`).
+    """
+    if unless:
+        return annotations, 0
+    outlines = sum(is_outline(item.segmentation) for item in annotations.objects)
+    objects = tuple(
+        msgspec.structs.replace(item, segmentation=b"") if item.segmentation else item
+        for item in annotations.objects
+    )
+    return msgspec.structs.replace(annotations, objects=objects), outlines
 
 
 class FoundClasses:

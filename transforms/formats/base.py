@@ -111,6 +111,8 @@ class Format(Source, frozen=True, kw_only=True):
 
     - `match: Match = "path"` says how much of its name an image is joined by.
     - `_masks: bool = False` says whether objects carry their masks (`masks: png` in the config).
+      If not, a format drops them, and counts them in `AnnotationEntry.outlines`
+      (`annotation_file.drop_outlines`).
     - Other fields whose names begin with `_` keep what `resolve` finds out.
 
     Everything that a format knows is in its fields, so that workers can rebuild the format from

@@ -47,6 +47,7 @@ from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
     defect_entry,
+    drop_outlines,
     lost_classes,
     repeated_key_within,
     replace_surrogates,
@@ -493,11 +494,13 @@ class LabelMeFormat(TopFolderFormat, frozen=True, kw_only=True):
         yield from lost_classes(
             annotations.lost, origin=self.root, fixes={"point": "--keypoints {label}"}
         )
+        annotations, outlines = drop_outlines(annotations, unless=self._masks)
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
             origin=normalize_key(path),
             split=split,
+            outlines=outlines,
         )
 
     def _annotations(self, found: _File, *, uri: str) -> ImageAnnotations:
@@ -512,8 +515,6 @@ class LabelMeFormat(TopFolderFormat, frozen=True, kw_only=True):
             objects = shapes.objects()
         except (ValueError, RejectedError) as error:
             raise InputError(uri=uri, place=place, problem=str(error)) from error
-        if not self._masks:
-            objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
         corrections = shapes.corrections
         flags = [name for name, is_set in (found.flags or {}).items() if is_set and name.strip()]
         for name in filter(NO_CLASSES.__contains__, flags):

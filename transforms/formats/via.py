@@ -36,6 +36,7 @@ from shardbeam.transforms.formats.annotation_file import (
     FoundClasses,
     count_replaced,
     decode_json,
+    drop_outlines,
     ellipse_object,
     lost_classes,
     polygon_object,
@@ -399,10 +400,12 @@ class ViaFormat(Format, frozen=True, kw_only=True):
                 yield with_defect(entry, escape_key(f"{file_name}: {detail}"), reason=reason)
                 continue
             annotations = with_replaced(annotations, image.lone_surrogates)
+            annotations, outlines = drop_outlines(annotations, unless=self._masks)
             for item in annotations.objects:
                 check_class_name(item.label, uri=uri)
             found.add(annotations)
-            yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
+            encoded = encode_annotations(annotations)
+            yield msgspec.structs.replace(entry, annotations=encoded, outlines=outlines)
         for name in found.names:
             yield Category(name=name, origin=uri)
         yield from lost_classes(found.lost, origin=uri)
@@ -433,10 +436,7 @@ class ViaFormat(Format, frozen=True, kw_only=True):
                 if item is None:
                     corrections.note_lost(label, region.shape_attributes.name)
                     continue
-                segmentation = item.segmentation if self._masks else b""
-                objects.append(
-                    msgspec.structs.replace(item, label=label, segmentation=segmentation)
-                )
+                objects.append(msgspec.structs.replace(item, label=label))
         return ImageAnnotations(image_id="", objects=tuple(objects), **corrections.fields())
 
 

@@ -75,12 +75,40 @@ _decoder = JsonDecoder(list[list[float]] | _RunLengths, strict=False)
 _flat_decoder = JsonDecoder(list[float], strict=False)
 _points_decoder = JsonDecoder(list[list[tuple[float, float]]], strict=False)
 
+# A shorter text is no outline: the shortest one is a triangle, [[0,0,1,0,1,1]].
+SHORTEST_BYTES = 15
+# A longer text is no rectangle: five points, with all digits of their numbers, are shorter.
+RECTANGLE_BYTES = 256
+_RECTANGLE_COMMAS = 9
 _NOTHING = re.compile(rb"\s*(null|\[\s*\]|\{\s*\})?\s*")
 
 
 def has_segmentation(text: bytes) -> bool:
     """Returns whether an object has polygons or runs at all."""
     return _NOTHING.fullmatch(text) is None
+
+
+def is_outline(text: bytes) -> bool:
+    """Whether an object has polygons or runs that say more than its box.
+
+    The corners of an upright rectangle, which some tools write for each box, do not.
+    """
+    if len(text) > RECTANGLE_BYTES or text.count(b",") > _RECTANGLE_COMMAS:
+        return True
+    if len(text) < SHORTEST_BYTES:
+        return False
+    try:
+        segmentation = _parse(text)
+    except ValueError:
+        return False
+    if isinstance(segmentation, _RunLengths):
+        return True
+    return any(len(each) >= _MIN_COORDINATES and not _is_rectangle(each) for each in segmentation)
+
+
+def _is_rectangle(polygon: Polygon) -> bool:
+    corners = {*zip(polygon[0::2], polygon[1::2], strict=False)}
+    return len(corners) == 4 and all(len(set(sides)) == 2 for sides in zip(*corners, strict=True))
 
 
 def draw_segmentation(

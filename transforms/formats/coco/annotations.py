@@ -26,7 +26,13 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.boxes import CORNERS, Box, box_around, turn_box
-from shardbeam.transforms.examples.geometry.segmentation import find_outline_box, has_segmentation
+from shardbeam.transforms.examples.geometry.segmentation import (
+    RECTANGLE_BYTES,
+    SHORTEST_BYTES,
+    find_outline_box,
+    has_segmentation,
+    is_outline,
+)
 from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
@@ -75,6 +81,8 @@ def find_rotation(item: CocoAnnotation) -> float:
 
 
 _NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
+# An outline with a smaller share of its box is no upright rectangle.
+_SMALLER = 0.9
 _KEYPOINT_VALUES = 3
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
 
@@ -141,6 +149,8 @@ class _Found:
         self.captions: list[str] = []
         self.labels: dict[str, None] = {}
         self.corrections = Corrections()
+        # How many objects have outlines that are not wanted.
+        self.outlines = 0
 
     def annotations_of(self, image: CocoImage) -> ImageAnnotations:
         """Makes the annotations of the image from everything that was found."""
@@ -203,18 +213,25 @@ class AnnotationReader:
         # {category id: the largest number of keypoints of its objects}
         self._keypoint_counts: dict[int | None, int] = {}
 
-    def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
+    def annotate(self, image: CocoImage, rows: Sequence[int]) -> tuple[ImageAnnotations, int]:
         """Reads the annotations of one image, given by their positions in the file.
+
+        Returns:
+            The annotations, and how many objects have outlines that are not wanted.
 
         Raises:
             InputError: One of them is malformed; the others are read all the same.
         """
         found = _Found()
         first_error: InputError | None = None
-        texts = self._file.annotations.texts(rows)
+        texts, decode = self._file.annotations.texts(rows), _annotation_decoder.decode
         for index, text in zip(rows, texts, strict=True):
             try:
-                item = self._decode_annotation(index, text)
+                try:
+                    item = decode(text)
+                except DECODING_ERRORS:
+                    place = f"$.annotations[{index}]"
+                    item = self._decode_part(text, decoder=_annotation_decoder, place=place)
                 if not self._add_plain(item, found):
                     self._add(self._read_row(index, text, item, image=image), found)
             except InputError as error:
@@ -224,14 +241,9 @@ class AnnotationReader:
         if first_error is not None:
             raise first_error
         annotations = found.annotations_of(image)
-        return _in_fractions(annotations) if self._is_normalized else annotations
-
-    def _decode_annotation(self, index: int, text: bytes | msgspec.Raw) -> CocoAnnotation:
-        try:
-            return _annotation_decoder.decode(text)
-        except DECODING_ERRORS:
-            place = f"$.annotations[{index}]"
-            return self._decode_part(text, decoder=_annotation_decoder, place=place)
+        if self._is_normalized:
+            annotations = _in_fractions(annotations)
+        return annotations, found.outlines
 
     def _add_plain(self, item: CocoAnnotation, found: _Found) -> bool:
         """Adds an object that has a box and that no rule changes; returns False for all else.
@@ -262,7 +274,19 @@ class AnnotationReader:
             is_crowd=bool(item.iscrowd),
             annotation_id=item.id or 0,
         )
+        size_bytes = len(item.segmentation)
+        if size_bytes > RECTANGLE_BYTES or (
+            size_bytes >= SHORTEST_BYTES and self._is_short_outline(item, corners)
+        ):
+            found.outlines += 1
         return True
+
+    def _is_short_outline(self, item: CocoAnnotation, box: Box) -> bool:
+        """Whether a short segmentation is an outline; its area mostly shows that, and is quick."""
+        xmin, ymin, xmax, ymax = box
+        area = item.area or 0.0
+        is_smaller = 0.0 < area < _SMALLER * (xmax - xmin) * (ymax - ymin)
+        return is_smaller or is_outline(bytes(item.segmentation))
 
     def _read_row(
         self,
@@ -399,6 +423,8 @@ class AnnotationReader:
             found.corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, row.item.id)
         else:
             keypoints = self._usable_keypoints(row, found)
+            if not self._reads_masks:
+                found.outlines += is_outline(row.segmentation or bytes(row.item.segmentation))
             found.objects[identity] = row.object(
                 label=row.label,
                 bbox=row.bbox,

@@ -190,13 +190,13 @@ class PanopticReader:
                     "segments?",
                 )
 
-    def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
+    def annotate(self, image: CocoImage, rows: Sequence[int]) -> tuple[ImageAnnotations, int]:
         """Reads the segments of one image from the first of its annotations (`rows`)."""
         found = ImageAnnotations(
             image_id=str(image.id), width=int(image.width or 0), height=int(image.height or 0)
         )
         if not rows:
-            return found
+            return found, 0
         annotation = self._file.decode(rows[0], decoder=_annotation_decoder)
         png = annotation.file_name
         if self._names.join_of(png) != without_extension(normalize_key(image.file_name)):
@@ -217,9 +217,10 @@ class PanopticReader:
                 segments[item.id] = Segment(
                     segment_id=item.id, label=label, is_crowd=bool(item.iscrowd)
                 )
-        return msgspec.structs.replace(
+        segmented = msgspec.structs.replace(
             found, segments=tuple(segments.values()), **corrections.fields()
         )
+        return segmented, 0
 
     def categories(self) -> Iterator[Category]:
         """Declares each category once."""

@@ -10,7 +10,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Generic, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -256,6 +256,9 @@ def _count_bytes(entries: Entries) -> Iterator[tuple[int, bytes | msgspec.Raw]]:
 
 # Makes an entry for each image of a COCO file, with the annotations that name it.
 
+# Reads the annotations of an image, and counts the outlines that are not written.
+Annotate: TypeAlias = Callable[[ImageT, Sequence[int]], tuple[ImageAnnotations, int]]
+
 # Numbers as they are written; longer ones are no ids that are numbers.
 _DECIMAL = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
@@ -270,7 +273,7 @@ _owner_decoder = JsonDecoder(_Owner, strict=False)
 
 def read_entries(
     file: CocoFile[ImageT],
-    annotate: Callable[[ImageT, Sequence[int]], ImageAnnotations],
+    annotate: Annotate[ImageT],
     *,
     key_of: Callable[[ImageT], str],
     join_of: Callable[[str], str],
@@ -283,9 +286,10 @@ def read_entries(
 
     Args:
         file: The file.
-        annotate: Reads the annotations of an image, given by their positions. It is called
-            for every image id, whether the image can be used or not. An `InputError` or
-            `RejectedError` becomes the defect of the image's entry.
+        annotate: Reads the annotations of an image, given by their positions, and counts the
+            outlines that are not written (`AnnotationEntry.outlines`). It is called for every
+            image id, whether the image can be used or not. An `InputError` or `RejectedError`
+            becomes the defect of the image's entry.
         key_of: Finds the image's key.
         join_of: Finds the text that a key is joined by.
         file_index: Number of the file among the source's annotation files.
@@ -308,7 +312,7 @@ def read_entries(
         key = key_of(image)
         problem = key_problem(key)
         own = rows[position]
-        said, malformed = _annotations_or_defect(annotate, image, own)
+        said, outlines, malformed = _annotations_or_defect(annotate, image, own)
         if said is not None and file.lone_surrogates:
             said = _add_surrogates(file, said, position)
         if said is not None and firsts[position] != position:
@@ -328,6 +332,7 @@ def read_entries(
             annotations=b"" if said is None or defect else encode_annotations(said),
             defect=None if defect is None else defect.reason,
             detail=f"{name}: {defect.detail}" if defect else "",
+            outlines=outlines,
         )
     for position, image_id in enumerate(unlisted, len(file.images)):
         own = rows[position]
@@ -444,19 +449,18 @@ class _Rows:
 
 
 def _annotations_or_defect(
-    annotate: Callable[[ImageT, Sequence[int]], ImageAnnotations],
-    image: ImageT,
-    rows: Sequence[int],
-) -> tuple[ImageAnnotations | None, RejectedError | None]:
+    annotate: Annotate[ImageT], image: ImageT, rows: Sequence[int]
+) -> tuple[ImageAnnotations | None, int, RejectedError | None]:
     try:
-        return annotate(image, rows), None
+        annotations, outlines = annotate(image, rows)
+        return annotations, outlines, None
     except RejectedError as error:
-        return None, error
+        return None, 0, error
     except UnreadableError:
         raise
     except InputError as error:
         detail = f"{error.place}: {error.problem}"
-        return None, RejectedError(Reason.ANNOTATION_MALFORMED, detail)
+        return None, 0, RejectedError(Reason.ANNOTATION_MALFORMED, detail)
 
 
 def _id_key(image_id: str) -> str:

@@ -121,8 +121,8 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
             file, wanted=self.kinds, box_format=self.box_format, box_units=self.box_units
         )
 
-        def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
-            said = reader.annotate(image, rows)
+        def annotate(image: LvisImage, rows: Sequence[int]) -> tuple[ImageAnnotations, int]:
+            said, outlines = reader.annotate(image, rows)
             corrections = Corrections(said.corrections, said.changes, said.lost)
             values: dict[str, tuple[str, ...]] = {}
             for name in _LISTS:
@@ -132,7 +132,8 @@ class LvisFormat(CocoBoxes, frozen=True, kw_only=True):
                 for each in ids:
                     if each not in file.names:
                         corrections.note(Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED, each)
-            return msgspec.structs.replace(said, values=values, **corrections.fields())
+            said = msgspec.structs.replace(said, values=values, **corrections.fields())
+            return said, outlines
 
         yield from read_entries(
             file, annotate, key_of=_key_of, join_of=_join_of, file_index=file_index

@@ -30,6 +30,7 @@ from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, value_list
 from shardbeam.transforms.formats.annotation_file import (
     FoundClasses,
+    drop_outlines,
     lost_classes,
     read_part,
     with_defect,
@@ -277,7 +278,6 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 reader = ImageReader(
                     element,
                     labels=meta.labels,
-                    wants_masks=Kind.INSTANCE_MASKS in self.kinds,
                     label_attribute=self.label_attribute,
                     is_frame=self._video is not None,
                 )
@@ -289,7 +289,9 @@ class CvatFormat(Format, frozen=True, kw_only=True):
                 yield with_defect(entry, detail, reason=reason)
                 continue
             found.add(annotations)
-            yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
+            annotations, outlines = drop_outlines(annotations, unless=self._masks)
+            encoded = encode_annotations(annotations)
+            yield msgspec.structs.replace(entry, annotations=encoded, outlines=outlines)
         labels = meta.labels
         if labels is None or self.label_attribute is not None:
             labels = {name: (labels or {}).get(name, ()) for name in found.names}

@@ -33,14 +33,12 @@ class ImageReader(msgspec.Struct, frozen=True):
     Attributes:
         image: The element.
         labels: The classes and their keypoints; None where the file declares none.
-        wants_masks: Whether objects carry their segmentation.
         label_attribute: The attribute that is the class of a shape, if shapes have it.
         is_frame: Whether the shapes have their tracks.
     """
 
     image: XmlElement
     labels: Mapping[str, tuple[str, ...]] | None
-    wants_masks: bool
     label_attribute: str | None = None
     is_frame: bool = False
 
@@ -87,7 +85,6 @@ class ImageReader(msgspec.Struct, frozen=True):
                     msgspec.structs.replace(
                         item,
                         label=name,
-                        segmentation=item.segmentation if self.wants_masks else b"",
                         attributes=self._attributes(shape),
                     )
                 )

@@ -267,7 +267,6 @@ class ObjectReader:
         layout: Where they are.
         classes: `{column: names of its classes}`.
         class_name: The class of all objects, if rows give none.
-        masks: Whether their outlines are read.
 
     Attributes:
         layout: Where they are.
@@ -279,7 +278,6 @@ class ObjectReader:
         *,
         classes: Mapping[str, Sequence[str]],
         class_name: str,
-        masks: bool,
     ) -> None:
         self.layout = layout
         self._classes = {
@@ -288,7 +286,6 @@ class ObjectReader:
             if (known := classes.get(layout.path(name)))
         }
         self._class_name = class_name
-        self._masks = masks
 
     def read(self, row: Mapping[str, Any]) -> Iterator[ObjectAnnotation]:
         """Yields the objects of a row.
@@ -333,7 +330,7 @@ class ObjectReader:
         return labels[0]
 
     def _outline(self, item: Mapping[str, Any]) -> bytes:
-        value = item.get(self.layout.segmentation) if self._masks else None
+        value = item.get(self.layout.segmentation)
         if not value:
             return b""
         if isinstance(value, list) and not isinstance(value[0], (list, dict)):

@@ -28,7 +28,11 @@ from shardbeam.transforms.core.records import (
     MaskValues,
 )
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.formats.annotation_file import foreign_content, read_part
+from shardbeam.transforms.formats.annotation_file import (
+    drop_outlines,
+    foreign_content,
+    read_part,
+)
 from shardbeam.transforms.formats.huggingface.columns import (
     Columns,
     FirstColumns,
@@ -418,7 +422,7 @@ class EntryReader(RowReader):
         file: The file.
         columns: What its columns are.
         class_name: The class of objects, if rows give none.
-        masks: Whether outlines of objects are read.
+        masks: Whether objects keep their outlines.
         mask_values: What the values of maps mean.
     """
 
@@ -440,9 +444,7 @@ class EntryReader(RowReader):
         self._objects: ObjectReader | None = None
         of_rows = {*columns.read}
         if (objects := columns.objects) is not None:
-            self._objects = ObjectReader(
-                objects, classes=columns.classes, class_name=class_name, masks=masks
-            )
+            self._objects = ObjectReader(objects, classes=columns.classes, class_name=class_name)
             if not objects.column:
                 # The reader of objects names their classes.
                 of_rows -= objects.used
@@ -450,8 +452,10 @@ class EntryReader(RowReader):
         self._ids = {
             name: number for names in class_lists(columns) for number, name in enumerate(names)
         }
-        # The image of the row that is being read.
+        self._masks = masks
+        # The image of the row that is being read, and how many outlines of its objects are dropped.
         self._image: ImageRef | None = None
+        self._outlines = 0
 
     def read(
         self, *, file_index: int, storage: Storage
@@ -463,7 +467,9 @@ class EntryReader(RowReader):
             if not isinstance(item, AnnotationEntry):
                 yield item
                 continue
-            item = msgspec.structs.replace(item, split=self._file.split)
+            item = msgspec.structs.replace(
+                item, split=self._file.split, outlines=self._outlines if item.annotations else 0
+            )
             if (image := self._image) is not None:
                 yield ListedImage(key=item.key, image=image)
                 item = msgspec.structs.replace(item, image=(image.uri, image.offset))
@@ -545,7 +551,9 @@ class EntryReader(RowReader):
             changes |= {"masks": {MaskRole.SEMANTIC: row.mask}, "mask_values": self._mask_values}
         if columns.image_id and (of_id := row.get(columns.image_id)) is not None:
             changes["image_id"] = json_text(of_id)
-        return msgspec.structs.replace(found, **changes) if changes else found
+        found = msgspec.structs.replace(found, **changes) if changes else found
+        found, self._outlines = drop_outlines(found, unless=self._masks)
+        return found
 
 
 def _side(value: object) -> int:

@@ -42,6 +42,7 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
         split: The split of the image; `NO_SPLIT` where that is unknown.
         record: The image with its annotations, if it goes on.
         unannotated: Whether `record` has no annotations because nothing names the image.
+        outlines: How many objects of `record` have outlines that are not written.
         labels: Image-level classes that the image's name gives.
         excluded: The rule that leaves the image out, if there is one.
         rejects: Images and entries that cannot be used.
@@ -50,6 +51,7 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
     split: str
     record: Record | None = None
     unannotated: bool = False
+    outlines: int = 0
     labels: tuple[str, ...] = ()
     excluded: Exclusion | None = None
     rejects: Sequence[Reject] = ()
@@ -364,6 +366,7 @@ def _join_listed(case: _Case) -> JoinedKey:
         split=split,
         record=case.record(image=case.listed[0].image, annotations=found.annotations, split=split),
         unannotated=found.unannotated,
+        outlines=merged.outlines,
         labels=found.labels,
         rejects=rejects,
     )

@@ -52,6 +52,7 @@ class MergedEntries(NamedTuple):
 
     Attributes:
         annotations: The merged annotations, encoded; None if no entry has any.
+        outlines: How many of their objects have outlines that are not written.
         split: The split that an entry puts the image into; empty if none does.
         split_problem: The problem of a split that the dataset does not have.
         exclusion: The rule of the source that leaves the image out, if one does.
@@ -60,6 +61,7 @@ class MergedEntries(NamedTuple):
     """
 
     annotations: bytes | None
+    outlines: int
     split: str
     split_problem: str
     exclusion: Exclusion | None
@@ -78,7 +80,13 @@ class MergedEntries(NamedTuple):
 
 
 _NO_ENTRIES = MergedEntries(
-    annotations=None, split="", split_problem="", exclusion=None, defects=[], usable=False
+    annotations=None,
+    outlines=0,
+    split="",
+    split_problem="",
+    exclusion=None,
+    defects=[],
+    usable=False,
 )
 
 
@@ -108,13 +116,18 @@ def merge_entries(
     if settings.splits.predefined:
         defects += _split_conflicts(good, split=split)
     annotations = [entry.annotations for entry in good if entry.annotations]
+    outlines = sum(entry.outlines for entry in good if entry.annotations)
     if len(annotations) > 1 or (annotations and copies):
         parts = [*map(decode_annotations, annotations)]
         if not settings.ignores_sizes:
             defects += _size_conflicts(parts)
-        annotations = [_encode_merged(parts, copies=copies, source_format=source_format)]
+        merged = _merge_parts(parts, copies=copies, source_format=source_format)
+        annotations = [encode_annotations(merged)]
+        # Objects that several files repeat are one object.
+        outlines = min(outlines, len(merged.objects))
     return MergedEntries(
         annotations=annotations[0] if annotations else None,
+        outlines=outlines,
         # Entries that cannot be used are rejects of the split that they name.
         split=split or next((entry.split for entry in ordered if entry.split), ""),
         split_problem=next((entry.detail for entry in good if entry.split), ""),
@@ -124,9 +137,9 @@ def merge_entries(
     )
 
 
-def _encode_merged(
+def _merge_parts(
     parts: Sequence[ImageAnnotations], *, copies: Sequence[str], source_format: Format
-) -> bytes:
+) -> ImageAnnotations:
     merged = parts[0]
     if len(parts) > 1:
         merged = source_format.reconcile(merge_annotations(parts))
@@ -134,7 +147,7 @@ def _encode_merged(
         corrections = Corrections(merged.corrections, merged.changes, merged.lost)
         corrections.note(Correction.ENTRIES_MERGED, copies[1:], copies[0])
         merged = msgspec.structs.replace(merged, **corrections.fields())
-    return encode_annotations(merged)
+    return merged
 
 
 class _Chosen(NamedTuple):

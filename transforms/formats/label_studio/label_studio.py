@@ -32,6 +32,7 @@ from shardbeam.transforms.formats.annotation_file import (
     FoundClasses,
     count_replaced,
     decode_json,
+    drop_outlines,
     explain_errors,
     lost_classes,
     repeated_key_within,
@@ -205,9 +206,7 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
                 if isinstance(annotations, Exclusion):
                     yield msgspec.structs.replace(entry, exclusion=annotations)
                     continue
-                read, names = read_results(
-                    annotations, keypoints=self.keypoints, wants_masks=self._masks
-                )
+                read, names = read_results(annotations, keypoints=self.keypoints)
             except (InputError, ValueError) as error:
                 detail = f"{place}: {error}"
                 if isinstance(error, InputError):
@@ -224,7 +223,9 @@ class LabelStudioFormat(Format, frozen=True, kw_only=True):
                 )
             read = with_replaced(read, count_replaced(text))
             found.add(read)
-            yield msgspec.structs.replace(entry, annotations=encode_annotations(read))
+            read, outlines = drop_outlines(read, unless=self._masks)
+            encoded = encode_annotations(read)
+            yield msgspec.structs.replace(entry, annotations=encoded, outlines=outlines)
         for name in found.names:
             yield Category(name=name, origin=uri, keypoints=tuple(self.keypoints))
         yield from lost_classes(found.lost, origin=uri, fixes={"keypoint": "--keypoints {label}"})

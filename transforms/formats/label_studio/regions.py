@@ -67,14 +67,13 @@ class _Region(msgspec.Struct):
 
 
 def read_results(
-    results: Sequence[Result], *, keypoints: Sequence[str], wants_masks: bool
+    results: Sequence[Result], *, keypoints: Sequence[str]
 ) -> tuple[ImageAnnotations, set[str]]:
     """Reads the results of one annotation.
 
     Args:
         results: The results.
         keypoints: Labels of points that are keypoints, in order.
-        wants_masks: Whether objects carry their segmentation.
 
     Returns:
         The annotations, and the names of the tags whose choices are the labels.
@@ -122,16 +121,14 @@ def read_results(
         raise ValueError(f"regions of images of several sizes: {[*sizes][:2]}")
     size = next(iter(sizes), (0, 0))
     reader = _RegionReader(size, keypoints, corrections)
-    objects = [*reader.read(regions)]
-    if not wants_masks:
-        objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
+    objects = tuple(reader.read(regions))
     return (
         ImageAnnotations(
             image_id="",
             width=size[0],
             height=size[1],
             labels=tuple(labels),
-            objects=tuple(objects),
+            objects=objects,
             **corrections.fields(),
             normalized=not all(size),
         ),

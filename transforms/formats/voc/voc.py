@@ -35,7 +35,7 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around, turn_box
-from shardbeam.transforms.formats.annotation_file import lost_classes
+from shardbeam.transforms.formats.annotation_file import drop_outlines, lost_classes
 from shardbeam.transforms.formats.base import Kind, Match, Place, Role
 from shardbeam.transforms.formats.mask_values import (
     MaskClassesKey,
@@ -486,15 +486,15 @@ class VocFormat(TopFolderFormat, frozen=True, kw_only=True):
             else:
                 if shape.computed is not None:
                     corrections.note(*shape.computed, shape.box)
-                outlines = shape.outlines if self._masks else []
                 # `SegmentationObject` numbers objects by their order in the file.
+                outlines = msgspec.json.encode(shape.outlines) if shape.outlines else b""
                 objects.append(
                     ObjectAnnotation(
                         label=label,
                         bbox=shape.box,
                         area=shape.area,
                         annotation_id=number,
-                        segmentation=msgspec.json.encode(outlines) if outlines else b"",
+                        segmentation=outlines,
                         attributes=attributes,
                     )
                 )
@@ -507,11 +507,13 @@ class VocFormat(TopFolderFormat, frozen=True, kw_only=True):
         annotations = ImageAnnotations(
             image_id="", width=width, height=height, objects=tuple(objects), **corrections.fields()
         )
+        annotations, dropped = drop_outlines(annotations, unless=self._masks)
         yield AnnotationEntry(
             key=join_text(normalize_key(path)),
             annotations=encode_annotations(annotations),
             origin=path,
             split=self.split_listed(normalize_key(path)),
+            outlines=dropped,
         )
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:

@@ -30,7 +30,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.geometry.boxes import box_around
-from shardbeam.transforms.formats.annotation_file import foreign_content
+from shardbeam.transforms.formats.annotation_file import drop_outlines, foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
@@ -244,17 +244,17 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             InputError: The file is not a file of labels.
         """
         objects, corrections = parse_yolo_labels(data, names=self._names, pose=self._pose, uri=path)
-        if not self._masks:
-            objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
         key = join_of_labels(normalize_key(path))
         annotations = ImageAnnotations(
             image_id="", objects=tuple(objects), normalized=True, **corrections.fields()
         )
+        annotations, outlines = drop_outlines(annotations, unless=self._masks)
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
             origin=path,
             split=_split_of(key, folders=self._label_folders),
+            outlines=outlines,
         )
 
 
