@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from shardbeam.configs.convert import FormatFinder, convert
 from shardbeam.configs.keys import kind_below, struct_in
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.problem import Path, Problem, ShardbeamError, format_path
 from shardbeam.configs.schema import Config
 from shardbeam.configs.yaml_text import YamlError, parse_yaml

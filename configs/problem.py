@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    import regex
-
+from typing import TypeAlias
 
 # Where a value lies: keys of mappings, and positions in lists.
 Path: TypeAlias = tuple[str | int, ...]
@@ -67,23 +61,3 @@ def did_you_mean(name: str, known: Iterable[str], *, show: Callable[[str], str] 
 
     nearest = nearest_name(name, known)
     return f"; did you mean {show(nearest)}?" if nearest is not None else ""
-
-
-# Regular expressions that users write.
-
-
-@functools.cache
-def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """Compiles a regular expression of Python's `re` for searches with a time limit.
-
-    Raises:
-        ValueError: It is not a valid regular expression.
-    """
-    # Imported here, so that commands which only print help stay fast.
-    import regex
-
-    try:
-        re.compile(pattern)
-        return regex.compile(pattern)
-    except (re.error, regex.error, OverflowError, RecursionError) as error:
-        raise ValueError(str(error)) from error

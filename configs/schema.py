@@ -16,8 +16,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from shardbeam.configs.keys import Location, keys_of, named
+from shardbeam.configs.patterns import compile_pattern
 from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
-from shardbeam.configs.problem import Path, Problem, compile_pattern, did_you_mean
+from shardbeam.configs.problem import Path, Problem, did_you_mean
 
 # The share of a split's inputs that may be rejected if the config does not say it.
 DEFAULT_MAX_RATIO = 0.01

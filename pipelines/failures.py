@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.errors import describe_os_error
-from shardbeam.transforms.core.resources import address_space_limit, is_shortage
+from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,11 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from shardbeam.transforms.core.resources import COMMAND_FOLDER, TEMPORARY_PREFIX, machine_folder
+from shardbeam.transforms.core.temporary_files import (
+    COMMAND_FOLDER,
+    TEMPORARY_PREFIX,
+    machine_folder,
+)
 from shardbeam.transforms.storage.local import make_folders, remove_empty
 
 EXIT_CODE = 130

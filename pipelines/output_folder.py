@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.configs.placeholders import DATE, FINGERPRINT, hide_passwords, placeholders
+from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.placeholders import DATE, FINGERPRINT, placeholders
 from shardbeam.pipelines.failures import RunError, UsageError, machine_error
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.pipelines.plan import Plan
@@ -22,8 +23,8 @@ from shardbeam.transforms.commit.moves import foreign_files, staged_commits
 from shardbeam.transforms.commit.pointer import read_pointer
 from shardbeam.transforms.commit.runs import EDITED, RunRecord, read_last_run, was_edited
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,

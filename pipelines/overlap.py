@@ -14,7 +14,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import UsageError, blaming
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.transforms.core.errors import InputError

@@ -17,7 +17,8 @@ import shardbeam.configs.schema as schema
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
-from shardbeam.configs.placeholders import fill_template, hide_in, hide_passwords
+from shardbeam.configs.passwords import hide_in, hide_passwords
+from shardbeam.configs.placeholders import fill_template
 from shardbeam.configs.problem import Path, Problem
 from shardbeam.configs.schema import Config, Name
 from shardbeam.transforms.containers.base import find_container

@@ -23,8 +23,8 @@ from shardbeam.transforms.commit.gate import RunCounts, count_sources, name_clas
 from shardbeam.transforms.commit.warnings import find_warnings, make_notes
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.records import decode_annotations
-from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.input_counts import (
     Foreseen,

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from shardbeam.configs.load import ConfigError
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.placeholders import (
     DATE,
     FINGERPRINT,
     VERSION,
     fill_template,
-    hide_passwords,
     parse_template,
     placeholders,
 )

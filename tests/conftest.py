@@ -14,7 +14,7 @@ from apache_beam.transforms import userstate
 from hypothesis import settings
 
 from shardbeam.pipelines.commands.sample import write_shapes
-from shardbeam.transforms.core.resources import without_collector
+from shardbeam.transforms.core.garbage import without_collector
 
 PROJECT_ROOT = Path(__file__).parents[1]
 # The real samples, if they are here.

@@ -12,7 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import in_global_window, report_usage
-from shardbeam.transforms.core.resources import usable_cpus
+from shardbeam.transforms.core.cpus import usable_cpus
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

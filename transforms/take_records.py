@@ -15,6 +15,7 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.beam.stages import COUNTS, MAIN, CountingFn, add_step, in_global_window
 from shardbeam.transforms.core.counts import ENTRIES, GIVEN, IMAGES, REJECTS
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -24,7 +25,6 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
 )
-from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.input_counts import InputCounts, fingerprint_file
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, encode_join_value

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import OWN_LOGGER, RunError, is_news
 from shardbeam.pipelines.interrupts import EXIT_CODE
 from shardbeam.transforms.core.text import escape, escape_lines

@@ -29,13 +29,10 @@ from shardbeam.pipelines.cli.logging import (
     writes_json,
 )
 from shardbeam.pipelines.failures import UsageError, explain, shortage_error
+from shardbeam.transforms.core.cpus import reachable_cpus
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.resources import (
-    address_space_limit,
-    has_room,
-    reachable_cpus,
-    without_collector,
-)
+from shardbeam.transforms.core.garbage import without_collector
+from shardbeam.transforms.core.memory import address_space_limit, has_room
 from shardbeam.transforms.storage.local import check_encoding
 
 # Commands that answer at once.

@@ -32,7 +32,8 @@ from shardbeam.pipelines.library import plan_build
 from shardbeam.pipelines.preview import foresee_memory
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners.options import CLUSTER_RUNNERS, make_options
-from shardbeam.transforms.core.resources import Resources, peak_bytes
+from shardbeam.transforms.core.memory import peak_bytes
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.outcome import PlannedCounts, Status, WriteProgress
 from shardbeam.transforms.staging.lease import Lease

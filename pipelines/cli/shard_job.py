@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.commands import StatsArguments, VerifyArguments
 from shardbeam.pipelines.cli.logging import logged_warnings, write_line, write_stdout, writes_json
 from shardbeam.pipelines.cli.progress import watch_job

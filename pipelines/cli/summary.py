@@ -30,8 +30,8 @@ from shardbeam.pipelines.cli.tables import (
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.memory import machine_bytes
 from shardbeam.transforms.core.reasons import Reason, correction_unit
-from shardbeam.transforms.core.resources import machine_bytes
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.findings import most_notable

@@ -26,7 +26,7 @@ from shardbeam.readers.open.record_reader import load_shard_index
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.core.resources import map_many
+from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features

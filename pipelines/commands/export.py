@@ -30,8 +30,8 @@ from shardbeam.readers.open.stored_dataset import (
     read_feature_map,
 )
 from shardbeam.transforms.core.counters import counters
+from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.core.text import Mark, counted, escape
 from shardbeam.transforms.staging.lease import FolderLock
 from shardbeam.transforms.storage.base import is_uri

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardbeam.configs.load import ConfigError, make_config
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.yaml_text import dump_yaml
 from shardbeam.pipelines.cli.commands import InitArguments
 from shardbeam.pipelines.cli.flags import source_flags

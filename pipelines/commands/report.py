@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.commands import ReportArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.failures import UsageError, blaming

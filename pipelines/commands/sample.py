@@ -51,7 +51,8 @@ from shardbeam.pipelines.interrupts import (
 )
 from shardbeam.pipelines.overlap import check_outside_datasets
 from shardbeam.transforms.core.counters import counters
-from shardbeam.transforms.core.resources import map_many, usable_cpus
+from shardbeam.transforms.core.cpus import usable_cpus
+from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.storage.base import is_uri
 

@@ -65,7 +65,7 @@ from shardbeam.readers.open.stored_dataset import (
 from shardbeam.readers.open.stored_features import find_features
 from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.resources import map_ahead
+from shardbeam.transforms.core.map_ahead import map_ahead
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import CATEGORY_MAP, CLASS_MAP
 from shardbeam.transforms.storage.base import is_uri

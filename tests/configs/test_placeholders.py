@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.configs.load import ConfigError
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.placeholders import (
     TemplateError,
     fill_template,
-    hide_passwords,
     parse_template,
     placeholders,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.text_encoding import CEscape
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.readers.predictions.prediction_files import ClassTable
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, ImageCms, TiffImagePlugin, features
 
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.core import resources
+from shardbeam.transforms.core import memory
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import StoredImage, check_image
@@ -328,7 +328,7 @@ def test_a_process_without_memory_rejects_no_image(
     def fail(*arguments: object, **options: object) -> None:
         raise raised
 
-    monkeypatch.setattr(resources, "has_room", lambda size_bytes: has_room)
+    monkeypatch.setattr(memory, "has_room", lambda size_bytes: has_room)
     monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", fail)
     monkeypatch.setattr("simplejpeg.decode_jpeg", fail)
     with pytest.raises(OSError, match="Cannot allocate memory") as caught:

@@ -18,9 +18,9 @@ from PIL import Image
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole
-from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.examples.encode import maps
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images import mask_file

@@ -21,8 +21,8 @@ from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.cli.main import main
 from shardbeam.pipelines.failures import UsageError, explain_failure
+from shardbeam.transforms.core.cpus import reachable_cpus
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.resources import reachable_cpus
 from shardbeam.transforms.formats.base import FormatError
 from shardbeam.transforms.formats.coco.coco import CocoFormat
 from tests.support.dataset import COMMAND

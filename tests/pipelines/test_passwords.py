@@ -16,7 +16,7 @@ import fsspec
 import pytest
 
 import shardbeam.pipelines.cli.run
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.cli.logging import (
     configure_logging,

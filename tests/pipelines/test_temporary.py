@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.core import resources
-from shardbeam.transforms.core.resources import COMMAND_FOLDER, MemoryBudget
+from shardbeam.transforms.core import memory
+from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.temporary_files import COMMAND_FOLDER
 from shardbeam.transforms.shards.worker import Worker
 from tests.support.dataset import TIMEOUT_S
 
@@ -145,7 +146,7 @@ def take_all() -> str:
 
 
 def prepare_to_take() -> Callable[[str], str]:
-    resources._WARN_AFTER_S = 0.01
+    memory._WARN_AFTER_S = 0.01
     return lambda _: take_all()
 
 
@@ -154,8 +155,8 @@ def test_a_lock_of_another_program_is_no_silent_wait(
     where: str, outer: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(outer))
-    monkeypatch.setattr(resources, "_WARN_AFTER_S", 0.01)
-    resources._warn_of_lock.cache_clear()
+    monkeypatch.setattr(memory, "_WARN_AFTER_S", 0.01)
+    memory._warn_of_lock.cache_clear()
     worker: Worker[str, str] | None = None
     take = take_all
     if where != "here":

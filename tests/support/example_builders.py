@@ -13,9 +13,9 @@ from PIL import ExifTags, Image, ImageOps
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change, Corrections
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations
-from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.examples.encode.encode import EncodedExample, RecordEncoder
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example

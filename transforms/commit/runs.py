@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.input_counts import ListingSummary
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER, Manifest, was_changed

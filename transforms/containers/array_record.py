@@ -27,7 +27,7 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.core.errors import DamagedError
 from shardbeam.transforms.core.extras import install_command
-from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
+from shardbeam.transforms.core.temporary_files import TEMPORARY_PREFIX
 from shardbeam.transforms.storage.base import StoredFile
 
 # As TFDS writes them, so that each record can be read by itself.

@@ -24,7 +24,7 @@ import shardbeam.transforms.containers as containers
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import DamagedError, InputError, naming, reading
-from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
+from shardbeam.transforms.core.temporary_files import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.resources import temporary_folder_of
+from shardbeam.transforms.core.temporary_files import temporary_folder_of
 
 # What decoders raise.
 DECODING_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -18,7 +18,7 @@ from fractions import Fraction
 import msgspec
 
 from shardbeam.transforms.core.counts import Count, check_arrived
-from shardbeam.transforms.core.text import search
+from shardbeam.transforms.core.search import search
 
 HASH_BYTES = 16
 # The split of an input that belongs to no split, or whose split is not known.

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from shardbeam.configs.placeholders import hide_passwords
-from shardbeam.configs.problem import compile_pattern
-from shardbeam.transforms.core.errors import InputError
-
-if TYPE_CHECKING:
-    import regex
-
+from shardbeam.configs.passwords import hide_passwords
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 # The characters of a text from data that are shown.
@@ -121,30 +115,3 @@ class Mark(NamedTuple):
     def text(self) -> str:
         """The text that is in the file: ASCII without quotes."""
         return f"Shardbeam {self.kind} ({quote(self.name, safe='', errors='backslashreplace')})"
-
-
-# Searching with users' regular expressions, some of which would run forever without a limit.
-
-# CPU time of the process. A usual search takes microseconds.
-_TIMEOUT_S = 1.0
-
-
-def search(pattern: str, text: str, *, setting: str) -> regex.Match[str] | None:
-    """Searches a text, as `re.search` does; docs/reference/limits.md says what differs.
-
-    Args:
-        pattern: A valid regular expression.
-        text: The text to search, such as a key.
-        setting: The setting that holds the pattern, for the error.
-
-    Raises:
-        InputError: The search takes more than a second of CPU time.
-    """
-    try:
-        return compile_pattern(pattern).search(text, timeout=_TIMEOUT_S)
-    except TimeoutError:
-        raise InputError(
-            uri=text,
-            problem=f"searching it for {setting} ({pattern}) takes more than {_TIMEOUT_S:.0f} s; "
-            "write the pattern so that it matches a text in one way only: a+ instead of (a|aa)+",
-        ) from None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.corrections import MOST_NAMED, Corrections
 from shardbeam.transforms.core.counts import Count, count_all, encode_element
 from shardbeam.transforms.core.reasons import ALLOWED_OF_A_KIND, ALLOWED_REASONS

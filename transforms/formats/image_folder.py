@@ -13,12 +13,14 @@ from typing import Annotated
 import msgspec
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.configs.problem import Problem, compile_pattern, did_you_mean
+from shardbeam.configs.patterns import compile_pattern
+from shardbeam.configs.problem import Problem, did_you_mean
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import NAMED_CLASSES, list_classes
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.core.text import counted, search
+from shardbeam.transforms.core.search import search
+from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind

@@ -14,8 +14,8 @@ from PIL import Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.images.codecs import TURBO_JPEG, pillow_libraries
 from shardbeam.transforms.images.convert import (
     Placement,

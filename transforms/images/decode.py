@@ -34,8 +34,8 @@ from PIL import (
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.extras import import_heif, install_command
+from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.resources import MemoryBudget, raise_shortage
 from shardbeam.transforms.images.codecs import pillow_libraries
 from shardbeam.transforms.images.cost import DECODED_BYTES, check_tags, icon_bytes, pillow_bytes
 from shardbeam.transforms.images.header import (

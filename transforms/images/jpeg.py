@@ -15,8 +15,8 @@ import simplejpeg
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.resources import raise_shortage
 from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
 from shardbeam.transforms.images.decode import ImageData, open_image
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation

@@ -16,16 +16,16 @@ import google_crc32c
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import (
     InputError,
     RejectedError,
     decoding,
     reading,
 )
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Kind
-from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.dataset.collectors.base import Values, first
 from shardbeam.transforms.dataset.collectors.collect import (
     COLLECTORS,

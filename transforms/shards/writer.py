@@ -26,15 +26,11 @@ import msgspec
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.containers.base import ChecksummedFile, ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.map_ahead import batch_by_size, map_ahead
+from shardbeam.transforms.core.memory import MemoryBudget, give_back_freed_memory
 from shardbeam.transforms.core.reasons import ALLOWED_OF_A_KIND, ALLOWED_REASONS
 from shardbeam.transforms.core.records import ImageRef, Record, Reject, SizedImage
-from shardbeam.transforms.core.resources import (
-    MemoryBudget,
-    Resources,
-    batch_by_size,
-    give_back_freed_memory,
-    map_ahead,
-)
+from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.collectors.base import Item, ShardFacts
 from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
 from shardbeam.transforms.dataset.index import index_parquet, index_path

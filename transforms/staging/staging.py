@@ -28,7 +28,7 @@ import google_crc32c
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
-from shardbeam.configs.placeholders import hide_in, hide_passwords
+from shardbeam.configs.passwords import hide_in, hide_passwords
 from shardbeam.transforms.core.errors import InputError, describe_os_error
 from shardbeam.transforms.dataset.manifest import (
     STAGING_FOLDER,

@@ -14,7 +14,7 @@ from typing import BinaryIO, ClassVar, TypeVar
 import msgspec
 
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.core.resources import map_many
+from shardbeam.transforms.core.map_ahead import map_many
 
 # If set, requests to Google Cloud Storage are sent without credentials. Worker processes on this
 # machine inherit the variable.

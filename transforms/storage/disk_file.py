@@ -19,8 +19,8 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError, UnreadableError
+from shardbeam.transforms.core.map_ahead import map_ahead
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.core.resources import map_ahead
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.find import StorageReader, storage_for

@@ -19,7 +19,7 @@ import fsspec
 from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from shardbeam.configs.placeholders import hide_passwords
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile, scheme_of
 from shardbeam.transforms.storage.failures import make_retry, one_line

@@ -21,6 +21,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import ALLOWED_REASONS, PASSING_REASONS, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Coding,
@@ -31,7 +32,6 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
 )
-from shardbeam.transforms.core.resources import MemoryBudget
 from shardbeam.transforms.core.sharding import image_number
 from shardbeam.transforms.examples import example_pb2
 from shardbeam.transforms.examples.encode.annotated import (

@@ -9,8 +9,8 @@ import msgspec
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.records import Coding, SizedImage
-from shardbeam.transforms.core.resources import map_many
 from shardbeam.transforms.examples.geometry.boxes import is_scaled
 from shardbeam.transforms.images.decode import ImageData, open_image
 from shardbeam.transforms.images.header import ImageHeader

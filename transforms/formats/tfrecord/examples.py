@@ -32,7 +32,7 @@ from shardbeam.transforms.core.errors import (
 )
 from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.core.records import Kind
-from shardbeam.transforms.core.resources import TEMPORARY_PREFIX
+from shardbeam.transforms.core.temporary_files import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.decode.decode import make_picture
 from shardbeam.transforms.examples.decode.feature_map import (
     FeatureMap,

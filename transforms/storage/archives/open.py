@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.core.text import search
+from shardbeam.transforms.core.search import search
 from shardbeam.transforms.storage.base import (
     ListingPart,
     StoredFile,
