@@ -39,8 +39,9 @@ from shardbeam.transforms.staging.lease import FolderLock, Lease
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import dangling_link, is_uri, join_uri
-from shardbeam.transforms.storage.find import read_optional, storage_for
+from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
+from shardbeam.transforms.storage.listed_files import read_optional
 
 _log = logging.getLogger(__name__)
 
@@ -237,7 +238,7 @@ def _find_current(
     It is in the run's folder or, if the path has `{date}`, in the one that the pointer names.
     """
     # Imported here: only --if-changed and a repair compare with what is there.
-    from shardbeam.transforms.shards.verify_shard import find_missing, list_files
+    from shardbeam.transforms.shards.missing_files import find_missing, list_files
 
     outputs = [plan.output]
     if latest is not None and DATE in placeholders(plan.output_template):

@@ -26,7 +26,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import Mark, escape
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import read_optional, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_optional
 
 if TYPE_CHECKING:
     import apache_beam as beam

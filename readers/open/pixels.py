@@ -14,8 +14,9 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.decode import ImageData, open_image
-from shardbeam.transforms.images.header import FileFormat, check_pixel_count, scan_png, sniff_format
+from shardbeam.transforms.images.header import FileFormat, check_pixel_count, sniff_format
 from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.images.png import scan_png
 
 # (height, width, channels), 8 or 16 bits.
 Pixels = npt.NDArray[np.unsignedinteger[Any]]

@@ -20,7 +20,8 @@ from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
 from shardbeam.transforms.staging.staging import OUTCOME
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
-from shardbeam.transforms.storage.find import read_listed, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -23,7 +23,8 @@ from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
-from shardbeam.transforms.storage.find import ListedFile, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import ListedFile
 from shardbeam.transforms.storage.local import open_regular, read_at
 
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4

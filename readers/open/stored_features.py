@@ -23,7 +23,7 @@ from shardbeam.transforms.images.header import FileFormat
 from shardbeam.transforms.images.read_header import recognize_image
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import read_listed
+from shardbeam.transforms.storage.listed_files import read_listed
 
 _KINDS = {
     "string": FeatureKind.BYTES,

@@ -24,17 +24,12 @@ from shardbeam.transforms.dataset.manifest import (
     was_changed,
 )
 from shardbeam.transforms.examples.features import FeatureRole, StoredFeature
-from shardbeam.transforms.shards.verify_shard import (
-    CheckTask,
-    Problem,
-    find_change,
-    find_missing,
-    list_files,
-    read_parts,
-)
+from shardbeam.transforms.shards.missing_files import find_missing, list_files
+from shardbeam.transforms.shards.verify_shard import CheckTask, Problem, find_change, read_parts
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import read_listed, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 # A shard's number, and the extension after it.
 _NUMBERED = re.compile(r"-\d+-of-\d+(\.\w+)$")

@@ -14,7 +14,7 @@ from PIL import Image
 from shardbeam.transforms.examples.encode.maps import encode_map, encode_mask
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, crop_mask
 from shardbeam.transforms.images.decode import verify_png
-from shardbeam.transforms.images.header import scan_png
+from shardbeam.transforms.images.png import scan_png
 
 MASKS = arrays.arrays(
     np.uint8, arrays.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=st.integers(0, 1)

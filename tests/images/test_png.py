@@ -14,7 +14,8 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.decode import ImageData, open_image, verify_png
-from shardbeam.transforms.images.header import FileFormat, ImageHeader, scan_png
+from shardbeam.transforms.images.header import FileFormat, ImageHeader
+from shardbeam.transforms.images.png import scan_png
 from tests.support.image_makers import chunk, exif, photograph, png, save, with_chunk
 
 RGB = save(photograph(), "PNG")

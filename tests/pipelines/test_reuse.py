@@ -24,7 +24,7 @@ from shardbeam.transforms.containers.tfrecord import frame, read_records
 from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.images import decode as decode_module
 from shardbeam.transforms.shards import dependencies
-from shardbeam.transforms.shards.recount import decode_record, encode_record
+from shardbeam.transforms.shards.shard_records import decode_record, encode_record
 from tests.support.crash_points import LONG, each_moment, moments, record_states, restore
 from tests.support.dataset import (
     Run,

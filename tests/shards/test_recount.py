@@ -22,9 +22,9 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.manifest import Origin, ShardResult
 from shardbeam.transforms.examples.encode import encode
-from shardbeam.transforms.shards import recount
+from shardbeam.transforms.shards import reuse
 from shardbeam.transforms.shards.processes import WriterPool
-from shardbeam.transforms.shards.recount import encode_record, record_path
+from shardbeam.transforms.shards.shard_records import encode_record, record_path
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage.local import LocalStorage
@@ -402,7 +402,7 @@ def test_what_is_damaged_is_written_again(
 def test_a_large_shard_is_copied_in_parts(
     builds: dict[str, Built], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recount, "_PART_BYTES", 1000)
+    monkeypatch.setattr(reuse, "_PART_BYTES", 1000)
     previous = tmp_path / "previous"
     made = make(builds["objects"], previous)
     again = make(builds["objects"], tmp_path / "out", previous=previous)

@@ -20,7 +20,8 @@ from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage import disk_file
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import ChangedError
-from shardbeam.transforms.storage.find import StorageReader, expand_pattern, storage_for
+from shardbeam.transforms.storage.buffered_reader import StorageReader
+from shardbeam.transforms.storage.find import expand_pattern, storage_for
 from tests.support.archive_files import tar_bytes, write_files, write_tar, write_zip, zip_bytes
 
 LONG = bytes(range(256)) * 100_000

@@ -34,7 +34,8 @@ from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummar
 from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
-from shardbeam.transforms.shards.recount import copy_shard, find_record
+from shardbeam.transforms.shards.reuse import copy_shard
+from shardbeam.transforms.shards.shard_records import find_record
 from shardbeam.transforms.shards.writer import Shard, ShardSettings, create_file
 from shardbeam.transforms.staging import object_lease
 from shardbeam.transforms.staging.lease import Lease, LeaseError

@@ -25,7 +25,7 @@ from shardbeam.transforms.dataset.manifest import (
     check_paths,
     read_manifest,
 )
-from shardbeam.transforms.shards.recount import RECORD_FILE, keep_record, record_path
+from shardbeam.transforms.shards.shard_records import RECORD_FILE, keep_record, record_path
 from shardbeam.transforms.staging.lease import LEASE_PATH
 from shardbeam.transforms.staging.staging import (
     COMMIT_LIST,

@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import read_listed
+from shardbeam.transforms.storage.listed_files import read_listed
 
 _NAMED_SHARDS = 10
 _NAMED_IMAGES = 3

@@ -58,7 +58,8 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import StorageReader, storage_for
+from shardbeam.transforms.storage.buffered_reader import StorageReader
+from shardbeam.transforms.storage.find import storage_for
 
 _HEADER = "SHARDBEAM.features"
 _JSON = "json"

@@ -15,7 +15,7 @@ from pyarrow import parquet, types
 
 from shardbeam.transforms.images.measures import MEASURES
 from shardbeam.transforms.storage import limits
-from shardbeam.transforms.storage.find import ListedFile, read_listed
+from shardbeam.transforms.storage.listed_files import ListedFile, read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 

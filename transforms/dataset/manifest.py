@@ -26,7 +26,7 @@ from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import read_optional
+from shardbeam.transforms.storage.listed_files import read_optional
 
 # Descriptions of a dataset's files and of its shards.
 #

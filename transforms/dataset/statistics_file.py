@@ -20,7 +20,7 @@ from shardbeam.transforms.dataset.collectors.statistics import (
 from shardbeam.transforms.dataset.manifest import STATISTICS
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import read_optional
+from shardbeam.transforms.storage.listed_files import read_optional
 
 # The greatest count, and a key that is a number.
 _MOST = 2**63 - 1

@@ -41,7 +41,8 @@ from shardbeam.transforms.duplicates.near_duplicates import (
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import ListedFile, read_listed, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import ListedFile, read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 # Finds equal or nearly equal pictures whose objects contradict each other.

@@ -35,7 +35,7 @@ from shardbeam.transforms.formats.parsing.table_columns import ColumnType, colum
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import StorageReader
+from shardbeam.transforms.storage.buffered_reader import StorageReader
 
 # Digits of an image's number; the largest published file needs this many.
 _DIGITS = 5

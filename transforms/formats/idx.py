@@ -39,8 +39,8 @@ from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.yolo.data_file import parse_names
 from shardbeam.transforms.storage.archives.open import list_root
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.disk_file import GZIP_MAGIC, read_head, read_unpacked
-from shardbeam.transforms.storage.find import StorageReader
+from shardbeam.transforms.storage.buffered_reader import StorageReader
+from shardbeam.transforms.storage.gzip_file import GZIP_MAGIC, read_head, read_unpacked
 
 # The set, the split and what the file holds: `emnist-letters-train-images-idx3-ubyte.gz`.
 _NAME = re.compile(

@@ -69,8 +69,8 @@ from shardbeam.transforms.formats.split_folders import (
     sort_tops,
     top_folder,
 )
-from shardbeam.transforms.images.header import scan_png
 from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.image_bytes import decode_base64, read_bytes
 

@@ -46,7 +46,7 @@ from shardbeam.transforms.storage.archives.open import (
     list_root,
 )
 from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
-from shardbeam.transforms.storage.find import StorageReader
+from shardbeam.transforms.storage.buffered_reader import StorageReader
 
 # The files in WebDataset's tars, grouped by sample.
 

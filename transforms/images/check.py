@@ -37,7 +37,6 @@ from shardbeam.transforms.images.header import (
     ImageHeader,
     check_pixel_count,
     claimed_format,
-    scan_png,
     sniff_format,
 )
 from shardbeam.transforms.images.jpeg import (
@@ -48,6 +47,7 @@ from shardbeam.transforms.images.jpeg import (
     scan_jpeg,
 )
 from shardbeam.transforms.images.measures import measure_image
+from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.storage.image_bytes import LFS_POINTER, is_lfs_pointer
 
 _UNLIMITED = MemoryBudget()

@@ -19,8 +19,9 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.convert import Placement, place
-from shardbeam.transforms.images.header import ImageHeader, check_pixel_count, scan_png
+from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.measures import jpeg_scale
+from shardbeam.transforms.images.png import scan_png
 
 _BYTES_PER_MB = 1_000_000
 

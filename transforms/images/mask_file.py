@@ -21,7 +21,8 @@ from shardbeam.transforms.images.decode import (
     pillow_errors_as_rejects,
     verify_png,
 )
-from shardbeam.transforms.images.header import FileFormat, scan_png, sniff_format
+from shardbeam.transforms.images.header import FileFormat, sniff_format
+from shardbeam.transforms.images.png import scan_png
 
 # 8 or 16 bits, (height, width).
 IndexMap: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.images.header import FileFormat, ImageHeader, scan_png, sniff_format
+from shardbeam.transforms.images.header import FileFormat, ImageHeader, sniff_format
 from shardbeam.transforms.images.jpeg import scan_jpeg
+from shardbeam.transforms.images.png import scan_png
 
 _SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 

@@ -30,7 +30,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.collect import list_outdated
 from shardbeam.transforms.dataset.manifest import Origin, ShardResult
 from shardbeam.transforms.shards.dependencies import describe_difference
-from shardbeam.transforms.shards.recount import copy_shard, find_record
+from shardbeam.transforms.shards.reuse import copy_shard
+from shardbeam.transforms.shards.shard_records import find_record
 from shardbeam.transforms.shards.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.shards.writer import (
     SHARDS_HERE,

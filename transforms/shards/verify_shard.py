@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import google_crc32c
@@ -13,20 +13,16 @@ import msgspec
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container, parse_example
-from shardbeam.transforms.core.errors import (
-    DamagedError,
-    InputError,
-    RejectedError,
-    reading,
-)
+from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError, reading
 from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index, read_known_columns
-from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, FEATURES, Manifest
+from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import StoredFeature, feature_values
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
-from shardbeam.transforms.storage.find import read_listed, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 # Problems that are listed for each shard; further ones are only counted.
 _MAX_PROBLEMS = 100
@@ -339,38 +335,3 @@ def read_parts(file: StoredFile) -> Iterator[bytes]:
     for offset in range(0, file.size_bytes, _PART_BYTES):
         with reading(file.uri):
             yield storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
-
-
-# Finds the files of a manifest that are not there.
-
-
-def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
-    """Finds the files of a manifest that are missing, or whose size differs.
-
-    Args:
-        manifest: What should be there.
-        listed: `{path: file}` of what is there.
-    """
-    problems = []
-    for entry in (*manifest.shards(), *manifest.files):
-        file = listed.get(entry.path)
-        if file is None:
-            hint = ": readers see no dataset" if entry.path == DATASET_INFO else ""
-            problems.append(Problem(file=entry.path, problem=f"is missing{hint}"))
-        elif not (file.version or file.size_bytes):
-            problem = "is not a regular file, or is a broken link"
-            problems.append(Problem(file=entry.path, problem=problem))
-        elif file.size_bytes != entry.size_bytes and entry.path != CARD:
-            problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
-            problems.append(Problem(file=entry.path, problem=problem))
-    return problems
-
-
-def list_files(folder: str) -> dict[str, StoredFile]:
-    """Lists a dataset's folder: `{path: file}`.
-
-    Raises:
-        InputError: It cannot be read.
-    """
-    with reading(folder):
-        return {file.path: file for file in storage_for(folder).list(folder)}

@@ -42,7 +42,8 @@ from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
-from shardbeam.transforms.storage.find import read_optional, storage_for
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.listed_files import read_optional
 
 # The list of the files that a plan's commit moves, in the plan's folder.
 COMMIT_LIST = "commit.json"

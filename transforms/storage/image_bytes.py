@@ -109,7 +109,7 @@ def decode_base64(data: bytes) -> bytes:
 def _read_range(file: ImageRef) -> bytes:
     if file.coding is Coding.GRAY_GZIP:
         # Imported here: most images are files.
-        from shardbeam.transforms.storage.disk_file import read_unpacked
+        from shardbeam.transforms.storage.gzip_file import read_unpacked
 
         return read_unpacked(file, offset=file.offset, size_bytes=file.size_bytes)
     return storage_for(file.uri).read(

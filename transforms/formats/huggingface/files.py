@@ -28,7 +28,8 @@ from shardbeam.transforms.formats.split_folders import sort_splits
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives.open import is_archive_name
 from shardbeam.transforms.storage.base import join_uri, nearest_path
-from shardbeam.transforms.storage.find import expand_pattern, read_listed, storage_for
+from shardbeam.transforms.storage.find import expand_pattern, storage_for
+from shardbeam.transforms.storage.listed_files import read_listed
 
 _TABLES = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet_table"}
 _METADATA = re.compile(r"(?:.*/)?metadata(\.csv|\.jsonl|\.parquet)\Z")

@@ -25,7 +25,8 @@ from shardbeam.transforms.core.errors import DamagedError, InputError, reading
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.storage.base import Storage
-from shardbeam.transforms.storage.find import StorageReader, storage_for
+from shardbeam.transforms.storage.buffered_reader import StorageReader
+from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import read_at
 from shardbeam.transforms.storage.parquet import (
     PARQUET_ERRORS,

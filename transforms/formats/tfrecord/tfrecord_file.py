@@ -48,7 +48,7 @@ from shardbeam.transforms.formats.tfrecord.examples import (
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
-from shardbeam.transforms.storage.find import read_listed
+from shardbeam.transforms.storage.listed_files import read_listed
 from shardbeam.transforms.storage.parquet import read_parquet
 
 _DIGITS = 9

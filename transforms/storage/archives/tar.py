@@ -11,7 +11,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.storage.find import StorageReader
+from shardbeam.transforms.storage.buffered_reader import StorageReader
 
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 # Two blocks of zeros.

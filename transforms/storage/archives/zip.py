@@ -14,7 +14,7 @@ from typing import IO, cast
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Coding, ImageRef
-from shardbeam.transforms.storage.find import StorageReader
+from shardbeam.transforms.storage.buffered_reader import StorageReader
 
 # End of central directory record (4.3.16).
 _END = struct.Struct("<4s4H2LH")

@@ -14,7 +14,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data
-from shardbeam.transforms.shards.recount import (
+from shardbeam.transforms.shards.shard_records import (
     RECORD_FILE,
     decode_record,
     encode_record,
