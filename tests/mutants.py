@@ -45,7 +45,10 @@ MODULES = {
         "duplicates/test_duplicates.py",
     ),
     "transforms.dataset.collectors.statistics": ("dataset/test_statistics.py",),
-    "transforms.examples.geometry.boxes": ("examples/test_boxes.py", "examples/test_frames.py"),
+    "transforms.examples.geometry.frame": (
+        "examples/test_annotated_frame.py",
+        "examples/test_frames.py",
+    ),
     "transforms.formats.voc.voc": ("formats/test_voc.py",),
     "transforms.storage.archives.tar": ("storage/test_archives.py",),
 }

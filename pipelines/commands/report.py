@@ -34,7 +34,8 @@ from shardbeam.transforms.core.text import Mark, escape
 from shardbeam.transforms.dataset.collectors.statistics import Statistics, merge_statistics
 from shardbeam.transforms.dataset.findings import KINDS
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.base import nearest_path
 from shardbeam.transforms.storage.find import storage_for
 

@@ -49,7 +49,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.text import Mark, cut, describe_value, escape
 from shardbeam.transforms.dataset.findings import KINDS
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import feature_values
 

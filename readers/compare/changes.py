@@ -26,7 +26,7 @@ from shardbeam.readers.compare.image_changes import (
     compare_images,
 )
 from shardbeam.transforms.core.text import counted, show_name
-from shardbeam.transforms.examples.decode.feature_map import FeatureValues, Picture
+from shardbeam.transforms.examples.decode.picture import FeatureValues, Picture
 from shardbeam.transforms.examples.encode.image_features import CLASS_IDS
 
 ClassChangeKind: TypeAlias = Literal["renamed", "merged", "split", "other"]

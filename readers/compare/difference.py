@@ -44,7 +44,8 @@ from shardbeam.readers.open.stored_dataset import StoredDataset, read_feature_ma
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.find import storage_for
 
 # Kinds of examples whose image had another key before.

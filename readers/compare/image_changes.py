@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardbeam.transforms.examples.decode.annotations import class_of
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.geometry.boxes import Box
 
 ADDED, REMOVED = "added", "removed"

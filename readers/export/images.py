@@ -18,9 +18,11 @@ from shardbeam.transforms.examples.decode.annotations import (
     class_of,
     keypoint_names,
 )
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
-from shardbeam.transforms.examples.geometry.boxes import Size, orient_size
+from shardbeam.transforms.examples.geometry.boxes import Size
+from shardbeam.transforms.examples.geometry.orientation import orient_size
 from shardbeam.transforms.images.check import store_cifar
 from shardbeam.transforms.images.header import FileFormat
 from shardbeam.transforms.images.read_header import recognize_image

@@ -17,7 +17,8 @@ from shardbeam.transforms.containers.base import Container, find_container, pars
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError, naming
 from shardbeam.transforms.examples.decode.decode import make_picture
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.names import normalize_for_match
 from shardbeam.transforms.storage.base import StoredFile

@@ -32,7 +32,8 @@ from shardbeam.transforms.dataset.manifest import (
     check_paths,
     read_manifest,
 )
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, read_class_names
+from shardbeam.transforms.examples.decode.class_names import read_class_names
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for

@@ -16,7 +16,7 @@ from shardbeam.readers.open.stored_dataset import StoredDataset, read_feature_ma
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import show_name
-from shardbeam.transforms.examples.decode.feature_map import NO_ID, Picture
+from shardbeam.transforms.examples.decode.picture import NO_ID, Picture
 from shardbeam.transforms.formats.names import normalize_for_match
 
 # (n, 4): left, top, right and bottom in pixels of the stored picture.

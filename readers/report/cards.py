@@ -27,7 +27,7 @@ from shardbeam.transforms.dataset.example_findings import (
     Finding,
 )
 from shardbeam.transforms.dataset.findings import KINDS, SAME_PICTURE, UNEQUAL_OBJECTS
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.images.measures import BRIGHT_PICTURE, DARK_PICTURE, LOW_CONTRAST
 
 _CAPTIONS = 10

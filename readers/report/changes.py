@@ -26,7 +26,7 @@ from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.facts import read_facts
 from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
-from shardbeam.transforms.examples.decode.feature_map import Picture
+from shardbeam.transforms.examples.decode.picture import Picture
 
 # At most this many examples of each kind of change, and this many classes, are named.
 _NAMED, _CLASSES = 10, 50

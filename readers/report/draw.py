@@ -30,7 +30,8 @@ from shardbeam.readers.report.styles import LINES, Classes, Style, ink_on
 from shardbeam.readers.report.thumbnails import decode_small, fit
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 
 # Pixels of the longer side. Small images are enlarged by a whole number to about the usual side,
 # large ones are shrunk to the largest side. Below the coarse side, pixels are enlarged to squares.

@@ -17,7 +17,7 @@ from PIL import Image
 from shardbeam.readers.report.styles import LINES, Classes, Line, Style, choose_styles, class_name
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 Size: TypeAlias = tuple[int, int]

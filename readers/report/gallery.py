@@ -19,7 +19,8 @@ from shardbeam.readers.report.styles import Classes
 from shardbeam.readers.report.thumbnails import MOST_OBJECTS, fit_thumbnail
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.dataset.example_findings import Finding
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.shards.count import count_example
 
 # If the caller gives no number of pictures, each has room for at least this many bytes; those with

@@ -23,7 +23,7 @@ from shardbeam.readers.report.figure import BoxShape, shorten
 from shardbeam.readers.report.shown_findings import Evidence, FindingShown
 from shardbeam.readers.report.styles import LINES, Classes
 from shardbeam.readers.report.thumbnails import fit_thumbnail
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 
 # At most this many pictures of each kind are drawn, and more keys are listed.
 DRAWN, _KEYS = 20, 1000

@@ -33,7 +33,7 @@ from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import limits_of
-from shardbeam.transforms.examples.decode.feature_map import Picture
+from shardbeam.transforms.examples.decode.picture import Picture
 
 # Names the classes that a picture's map shows.
 ReadMap = Callable[[Picture], Collection[str]]

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from shardbeam.transforms.examples.decode.feature_map import NO_CLASS, NO_ID, PictureObject
+from shardbeam.transforms.examples.decode.picture import NO_CLASS, NO_ID, PictureObject
 from shardbeam.transforms.images.mask_file import read_indices
 
 Colour: TypeAlias = tuple[int, int, int]

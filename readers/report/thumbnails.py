@@ -17,7 +17,7 @@ from shardbeam.readers.report.figure import OPACITIES, Area, Figure, make_figure
 from shardbeam.readers.report.styles import Classes
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.examples.decode.feature_map import Picture
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.images.check import CIFAR_BYTES, cifar_pixels
 from shardbeam.transforms.images.convert import shrink, to_rgb
 from shardbeam.transforms.images.decode import ImageData, open_image

@@ -14,7 +14,7 @@ from shardbeam.configs.passwords import hide_passwords
 from shardbeam.readers.predictions.prediction_files import ClassTable
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
-from shardbeam.transforms.examples.decode.feature_map import _parse_label_map, read_class_names
+from shardbeam.transforms.examples.decode.class_names import _parse_label_map, read_class_names
 from shardbeam.transforms.formats.cvat import cvat
 from shardbeam.transforms.formats.cvat.shapes import ImageReader
 from shardbeam.transforms.formats.parsing.lines import split_cells

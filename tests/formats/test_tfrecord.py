@@ -13,7 +13,7 @@ import pytest
 from shardbeam.configs.load import make_config
 from shardbeam.pipelines.plan import make_plan
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.examples.decode.feature_map import read_class_names
+from shardbeam.transforms.examples.decode.class_names import read_class_names
 from shardbeam.transforms.formats.base import find_format
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.formats.tfrecord.tfrecord import TFRecordFormat

@@ -24,7 +24,7 @@ from shardbeam.readers.compare.difference import ChangedImage
 from shardbeam.readers.compare.image_changes import compare_images
 from shardbeam.readers.report import changes
 from shardbeam.transforms.containers.tfrecord import TFRecord
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.archive_files import write_files
 from tests.support.builds import Build, build, write_coco

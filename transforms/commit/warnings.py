@@ -23,7 +23,7 @@ from shardbeam.transforms.dataset.collectors.statistics import first_corrections
 from shardbeam.transforms.dataset.outcome import ROWS_ALONE
 from shardbeam.transforms.dataset.rejects import name_image
 from shardbeam.transforms.examples.encode.maps import CLASS_PIXELS, IGNORED_PIXELS
-from shardbeam.transforms.examples.geometry.boxes import (
+from shardbeam.transforms.examples.geometry.box_readings import (
     BOXES,
     EXCHANGED,
     OUTSIDE,

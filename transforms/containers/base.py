@@ -32,7 +32,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
     from shardbeam.transforms.core.labels import LabelMap
-    from shardbeam.transforms.examples.features import ColumnType
+    from shardbeam.transforms.examples.columns import ColumnType
 
 # Bytes that are copied at a time.
 _PART_BYTES = 8 << 20

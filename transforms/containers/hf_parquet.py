@@ -29,17 +29,15 @@ from shardbeam.transforms.containers.base import (
     serialize_example,
 )
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.examples.features import (
+from shardbeam.transforms.examples.columns import (
     ColumnType,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
     column_type,
     feature_dict,
     is_image,
     is_list,
     is_text,
 )
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.parquet import (
     PARQUET_ERRORS,

@@ -44,17 +44,15 @@ from shardbeam.transforms.containers.base import (
 )
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.examples.features import (
+from shardbeam.transforms.examples.columns import (
     IMAGE_TYPE,
     ColumnType,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
     as_text,
     column_type,
     is_image,
     is_list,
 )
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives.tar import TarMember, tar_members
 from shardbeam.transforms.storage.base import StoredFile

@@ -25,7 +25,7 @@ from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.manifest import CARD, CROISSANT, ShardResult
 from shardbeam.transforms.dataset.metadata import DatasetSettings, label_line, labels_by_id
 from shardbeam.transforms.dataset.outcome import add_counts
-from shardbeam.transforms.examples.features import ColumnType, feature_list
+from shardbeam.transforms.examples.columns import ColumnType, feature_list
 
 # Classes that the card lists.
 _MAX_CLASSES = 200

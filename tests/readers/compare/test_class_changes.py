@@ -12,7 +12,7 @@ from shardbeam.readers.compare.changes import (
     find_label_changes,
     list_renames,
 )
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 
 # One word for each object, at the place of the word; "-" is no object.
 _Images = Sequence[str]

@@ -17,7 +17,7 @@ from shardbeam.readers.compare.image_changes import (
     ObjectChange,
     compare_images,
 )
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.geometry.boxes import Box
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardbeam.readers.export.images import Classes, ImageReader, Losses
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture
 from tests.support.example_builders import write_png
 
 

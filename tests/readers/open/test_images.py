@@ -21,7 +21,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.core.records import Category
 from shardbeam.transforms.examples.decode.decode import make_picture
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture, PictureObject
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.storage.base import StoredFile
 from tests.support.builds import Build, build_config, write_coco

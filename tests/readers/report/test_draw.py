@@ -11,7 +11,8 @@ from PIL import Image
 
 from shardbeam.readers.report.draw import draw_image, encode_png
 from shardbeam.readers.report.styles import Classes, Colour
-from shardbeam.transforms.examples.decode.feature_map import FeatureMap, Picture, PictureObject
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 
 SIDE = 60
 # Pictures as small as SIDE are drawn this many times as large.

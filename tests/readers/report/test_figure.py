@@ -21,7 +21,7 @@ from shardbeam.readers.report.styles import (
     choose_styles,
     ink_on,
 )
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from tests.support.example_builders import write_png
 
 WIDTH, HEIGHT = 300, 200

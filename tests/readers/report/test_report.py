@@ -33,7 +33,7 @@ from shardbeam.readers.report.thumbnails import Thumbnail
 from shardbeam.transforms.containers.base import Container, find_container
 from shardbeam.transforms.dataset.findings import KINDS as KINDS_IN_ORDER
 from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES
-from shardbeam.transforms.examples.decode.feature_map import Picture
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.storage.base import StoredFile
 from tests.readers.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build

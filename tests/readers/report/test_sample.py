@@ -10,7 +10,7 @@ from shardbeam.readers.open.images import Place
 from shardbeam.readers.report.sampled_images import Candidate, FoundCandidate, Sample, sample_images
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 
 Classes = Mapping[str, list[list[str]]]
 

@@ -21,7 +21,7 @@ from shardbeam.readers.report.thumbnails import (
     decode_small,
     fit_thumbnail,
 )
-from shardbeam.transforms.examples.decode.feature_map import Picture, PictureObject
+from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.encode.maps import encode_map
 from tests.support.example_builders import write_png
 from tests.support.tfrecords import draw_image

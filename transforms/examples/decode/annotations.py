@@ -10,12 +10,12 @@ from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation, Value
-from shardbeam.transforms.examples.decode.feature_map import (
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import (
     ANNOTATION,
     MAX_SIDE_PX,
     NO_ID,
     OBJECT,
-    FeatureMap,
     FeatureValues,
     Picture,
     PictureObject,

@@ -19,12 +19,12 @@ from typing import TypeVar
 import msgspec
 
 from shardbeam.transforms.core.records import Value
-from shardbeam.transforms.examples.decode.feature_map import (
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.examples.decode.picture import (
     ANNOTATION,
     MAX_SIDE_PX,
     NO_ID,
     OBJECT,
-    FeatureMap,
     FeatureValues,
     Keypoint,
     Picture,
@@ -363,6 +363,3 @@ def _read_attributes(values: _ExampleValues, *, count: int) -> list[dict[str, Va
                     value.decode(errors="replace") if isinstance(value, bytes) else value
                 )
     return attributes
-
-
-# Annotations of an image.

@@ -18,21 +18,20 @@ from shardbeam.transforms.core.labels import LabelMap, WrittenLabel
 from shardbeam.transforms.core.reasons import LOST_LABELS, LOST_OBJECTS, Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32, MIN_FLOAT32, FeatureSpec
-from shardbeam.transforms.examples.geometry.boxes import (
-    BORDER_TOLERANCE_PX,
+from shardbeam.transforms.examples.geometry.box_readings import (
     BOXES,
     EXCHANGED,
     OUTSIDE,
-    AnnotatedFrame,
-    Box,
-    Size,
-    clip_box,
-    orient_pixels,
-    overhang,
     try_readings,
+)
+from shardbeam.transforms.examples.geometry.boxes import Box, Size, clip_box, overhang
+from shardbeam.transforms.examples.geometry.frame import (
+    BORDER_TOLERANCE_PX,
+    AnnotatedFrame,
     turn_between_frames,
 )
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop, resize_nearest
+from shardbeam.transforms.examples.geometry.orientation import orient_pixels
 from shardbeam.transforms.examples.geometry.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.convert import Placement

@@ -50,7 +50,7 @@ from shardbeam.transforms.examples.encode.maps import encode_map, find_classes
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, FeaturePlan, plan_features
 from shardbeam.transforms.examples.encode.size_fields import SizeFields
 from shardbeam.transforms.examples.features import FeatureSpec
-from shardbeam.transforms.examples.geometry.boxes import annotated_frame
+from shardbeam.transforms.examples.geometry.frame import annotated_frame
 from shardbeam.transforms.images.check import StoredImage, check_image, store_cifar
 from shardbeam.transforms.images.codecs import codec_versions, pillow_libraries
 from shardbeam.transforms.images.cost import mask_bytes

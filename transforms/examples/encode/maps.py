@@ -28,8 +28,8 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, one_value
-from shardbeam.transforms.examples.geometry.boxes import orient_pixels
 from shardbeam.transforms.examples.geometry.mask_crops import MaskCrop
+from shardbeam.transforms.examples.geometry.orientation import orient_pixels
 from shardbeam.transforms.images.mask_file import (
     IndexMap,
     read_any_colours,

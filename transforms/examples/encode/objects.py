@@ -20,13 +20,14 @@ from shardbeam.transforms.examples.features import (
     one_value,
     value_list,
 )
-from shardbeam.transforms.examples.geometry.boxes import Box, orient_pixels, orient_points
+from shardbeam.transforms.examples.geometry.boxes import Box
 from shardbeam.transforms.examples.geometry.mask_crops import (
     MaskCrop,
     box_iou,
     crop_mask,
     overlap_area,
 )
+from shardbeam.transforms.examples.geometry.orientation import orient_pixels, orient_points
 from shardbeam.transforms.examples.geometry.segmentation import has_segmentation
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 

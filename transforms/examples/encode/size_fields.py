@@ -11,7 +11,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.records import Coding, SizedImage
-from shardbeam.transforms.examples.geometry.boxes import is_scaled
+from shardbeam.transforms.examples.geometry.frame import is_scaled
 from shardbeam.transforms.images.decode import ImageData, open_image
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.read_header import recognize_image

@@ -28,7 +28,8 @@ from shardbeam.transforms.core.errors import DECODING_ERRORS
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.core.text import describe_base64
-from shardbeam.transforms.examples.geometry.boxes import Box, Size, box_around, is_scaled
+from shardbeam.transforms.examples.geometry.boxes import Box, Size, box_around
+from shardbeam.transforms.examples.geometry.frame import is_scaled
 from shardbeam.transforms.examples.geometry.mask_crops import (
     MaskCrop,
     box_iou,

@@ -25,7 +25,8 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.examples.geometry.boxes import CORNERS, Box, box_around, turn_box
+from shardbeam.transforms.examples.geometry.box_readings import CORNERS
+from shardbeam.transforms.examples.geometry.boxes import Box, box_around, turn_box
 from shardbeam.transforms.examples.geometry.segmentation import (
     RECTANGLE_BYTES,
     SHORTEST_BYTES,

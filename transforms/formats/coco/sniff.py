@@ -17,7 +17,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import BACKGROUND_NAMES
 from shardbeam.transforms.core.records import BOX_FORMATS, BoxFormat, BoxReading, BoxUnits
 from shardbeam.transforms.core.text import counted
-from shardbeam.transforms.examples.geometry.boxes import CORNERS, Box, box_around
+from shardbeam.transforms.examples.geometry.box_readings import CORNERS
+from shardbeam.transforms.examples.geometry.boxes import Box, box_around
 from shardbeam.transforms.examples.geometry.mask_crops import box_iou
 from shardbeam.transforms.formats.annotation_file import explain_errors
 from shardbeam.transforms.formats.base import Format

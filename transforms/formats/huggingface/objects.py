@@ -19,7 +19,9 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     Value,
 )
-from shardbeam.transforms.examples.geometry.boxes import CORNERS, AnnotatedFrame, Size
+from shardbeam.transforms.examples.geometry.box_readings import CORNERS
+from shardbeam.transforms.examples.geometry.boxes import Size
+from shardbeam.transforms.examples.geometry.frame import AnnotatedFrame
 from shardbeam.transforms.formats.parsing.table_columns import (
     CellError,
     ColumnType,

@@ -15,7 +15,7 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.examples.geometry.boxes import CORNERS
+from shardbeam.transforms.examples.geometry.box_readings import CORNERS
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.parsing.root_files import TableRoots
 from shardbeam.transforms.formats.parsing.table_columns import (

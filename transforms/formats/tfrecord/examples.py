@@ -33,13 +33,10 @@ from shardbeam.transforms.core.errors import (
 from shardbeam.transforms.core.labels import Skeletons
 from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.temporary_files import TEMPORARY_PREFIX
+from shardbeam.transforms.examples.decode.class_names import read_class_names
 from shardbeam.transforms.examples.decode.decode import make_picture
-from shardbeam.transforms.examples.decode.feature_map import (
-    FeatureMap,
-    Picture,
-    StoredKeys,
-    read_class_names,
-)
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
+from shardbeam.transforms.examples.decode.picture import Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import check_key, known_keys
 from shardbeam.transforms.examples.example_pb2 import Example

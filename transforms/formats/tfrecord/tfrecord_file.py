@@ -32,7 +32,8 @@ from shardbeam.transforms.examples.decode.annotations import (
     keypoint_names,
 )
 from shardbeam.transforms.examples.decode.decode import make_picture
-from shardbeam.transforms.examples.decode.feature_map import NO_ID, FeatureMap, Picture, StoredKeys
+from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
+from shardbeam.transforms.examples.decode.picture import NO_ID, Picture
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.schema import known_keys
 from shardbeam.transforms.examples.features import CLASS_MAP
