@@ -249,7 +249,7 @@ soak: $(READY)  ## Play 500 chains of builds under seeded chaos, about 20 minute
 	$(BIN)/python -m tests.soak
 
 .PHONY: mutants
-mutants: $(READY)  ## Change nine modules in 30 small ways each, and count the changes that no test notices.
+mutants: $(READY)  ## Change ten modules in 30 small ways each, and count the changes that no test notices.
 	$(BIN)/python -m tests.mutants
 
 .PHONY: same-bytes

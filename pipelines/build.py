@@ -61,8 +61,8 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: The records of each step, in batches (`dataset.shard_plan`): a `Record` for each
-            image that is neither rejected nor excluded so far.
+        records: The records of each step, in batches (`dataset.record_batches`): a `Record` for
+            each image that is neither rejected nor excluded so far.
         rejects: The rejects of each step: a `Reject` for each input that cannot be used.
         inputs: One `InputCounts`. Making it fails if images and annotations do not belong together.
         label_map: One `LabelMap`.

@@ -49,8 +49,8 @@ from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.runs import RunRecord, RunSettings
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.resources import Resources
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.input_counts import ListingSummary
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, run_path
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Status
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, Source
 from shardbeam.transforms.staging.lease import Lease, LeaseLostError

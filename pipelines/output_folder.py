@@ -26,9 +26,8 @@ from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.map_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.core.text import counted
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.manifest import (
-    DATASET_INFO,
-    MANIFEST,
     Manifest,
     decode_manifest,
     formats_in,

@@ -19,7 +19,7 @@ from shardbeam.pipelines.failures import UsageError, blaming
 from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import Mark
-from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.dataset.file_names import DATASET_INFO
 from shardbeam.transforms.storage.base import StoredFile, dangling_link, is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import remove_scratch

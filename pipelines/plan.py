@@ -26,7 +26,7 @@ from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES
 from shardbeam.transforms.dataset.metadata import DatasetSettings
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.shard_names import FileNaming
 from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.features import ExtraFeature

@@ -33,8 +33,9 @@ from shardbeam.transforms.dataset.input_counts import (
     is_empty,
 )
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status, add_counts
+from shardbeam.transforms.dataset.record_batches import decode_batch
 from shardbeam.transforms.dataset.rejects import describe_split_rejects
-from shardbeam.transforms.dataset.shard_plan import decode_batch, no_examples, plan_shards
+from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
 from shardbeam.transforms.examples.encode.encode import as_file, store_image
 from shardbeam.transforms.examples.encode.maps import find_classes
 from shardbeam.transforms.formats.names import is_heif_name, is_undecodable_name

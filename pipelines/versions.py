@@ -28,8 +28,8 @@ from shardbeam.pipelines.plan import Plan, absolute_path
 from shardbeam.transforms.commit.pointer import pointed_folder
 from shardbeam.transforms.commit.runs import RunRecord
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.input_counts import ListingSummary
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 

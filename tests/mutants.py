@@ -37,7 +37,8 @@ PRELOADED = ("apache_beam", "fsspec", "hypothesis", "msgspec", "numpy", "PIL.Ima
 MODULES = {
     "pipelines.plan": ("pipelines/test_plan.py",),
     "transforms.core.sharding": ("core/test_sharding.py",),
-    "transforms.commit.commit": ("commit/test_commit.py", "commit/test_expect.py"),
+    "transforms.commit.commit": ("commit/test_commit.py",),
+    "transforms.commit.expect": ("commit/test_expect.py",),
     "transforms.commit.moves": ("commit/test_commit.py",),
     "transforms.commit.gate": (
         "commit/test_gate.py",

@@ -301,7 +301,7 @@ RECIPES = (
         "the names of shards",
         "",
         {},
-        {"transforms/dataset/shard_plan.py": {'"-SSSSS-of-NNNNN"': '"_SSSSS_of_NNNNN"'}},
+        {"transforms/dataset/shard_names.py": {'"-SSSSS-of-NNNNN"': '"_SSSSS_of_NNNNN"'}},
         "image-folder --images {in}/images",
         "'cat'",
         "images-train.tfrecord_00000_of_00001",

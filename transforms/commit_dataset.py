@@ -22,8 +22,8 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, merge_counted
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.staging.staging import Staging, explain_write_errors
 

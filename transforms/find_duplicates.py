@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.core.counts import Counts, count_all, encode_element, lost_error
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import ShardResult
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.duplicates.near_duplicates import (
     Matches,

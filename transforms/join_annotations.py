@@ -73,7 +73,7 @@ class JoinResult(NamedTuple):
     """The result of `JoinAnnotations`.
 
     Attributes:
-        records: A `Record` for each image to write, in batches (`dataset.shard_plan`).
+        records: A `Record` for each image to write, in batches (`dataset.record_batches`).
         rejects: A `Reject` for each input that cannot be used.
         counts: One PCollection for each step, with the counts of each bundle.
     """

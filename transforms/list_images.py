@@ -57,8 +57,8 @@ class ListResult(NamedTuple):
     Attributes:
         values: `(source and join key, value)` for each listed image and mask: the input of
             `JoinAnnotations`.
-        records: A `Record` for each image that needs no join, in batches (`dataset.shard_plan`).
-            There are no such outputs if every source is joined.
+        records: A `Record` for each image that needs no join, in batches
+            (`dataset.record_batches`). There are no such outputs if every source is joined.
         files: A `ListedFile` for each listed annotation file and container: the input of
             `ReadAnnotations`.
         rejects: A `Reject` for each file whose name cannot be a key, and for each image that needs

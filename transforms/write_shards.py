@@ -35,15 +35,11 @@ from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import ShardResult
-from shardbeam.transforms.dataset.shard_plan import (
-    FileNaming,
-    ShardPlan,
-    assign_shards,
-    merge_batches,
-    plan_shards,
-    shard_key,
-)
+from shardbeam.transforms.dataset.record_batches import assign_shards, merge_batches
+from shardbeam.transforms.dataset.shard_key import shard_key
+from shardbeam.transforms.dataset.shard_names import FileNaming
+from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.shards.processes import WAIT_S, WriterPool
 from shardbeam.transforms.shards.writer import Shard, ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging, explain_write_errors

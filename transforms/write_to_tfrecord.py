@@ -43,10 +43,10 @@ from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, merge_counted
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
-from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import describe_rejects
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.shard_names import FileNaming
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.formats.base import find_format
 from shardbeam.transforms.formats.join.sources import GIVEN_SOURCE, JoinSettings

@@ -23,12 +23,9 @@ from shardbeam.pipelines.cli.progress import (
 from shardbeam.pipelines.cli.summary import print_summary
 from shardbeam.pipelines.execute import Build, Watcher, read_outcome
 from shardbeam.pipelines.failures import OWN_LOGGER
-from shardbeam.pipelines.interrupts import (
-    NOTHING_WRITTEN,
-    own_temporary_files,
-    say_when_interrupted,
-)
+from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import plan_build
+from shardbeam.pipelines.own_folders import own_temporary_files
 from shardbeam.pipelines.preview import foresee_memory
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners.options import CLUSTER_RUNNERS, make_options
@@ -120,7 +117,7 @@ def run_to_end(build: Build, *, arguments: RunArguments) -> int:
     ).run()
     end_progress()
     if result.status is Status.SUBMITTED:
-        from shardbeam.pipelines.cli.shard_job import print_job
+        from shardbeam.pipelines.cli.job_messages import print_job
 
         print_job(result.job, output=result.output, as_json=arguments.json)
         return 0
@@ -163,7 +160,7 @@ class _StderrWatcher(Watcher):
         )
 
     def submitted(self, job: Job) -> None:
-        from shardbeam.pipelines.cli.shard_job import announce_job
+        from shardbeam.pipelines.cli.job_messages import announce_job
 
         announce_job(job)
 

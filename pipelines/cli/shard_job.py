@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -12,18 +11,15 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.cli.commands import StatsArguments, VerifyArguments
-from shardbeam.pipelines.cli.logging import logged_warnings, write_line, write_stdout, writes_json
+from shardbeam.pipelines.cli.job_messages import announce_job
 from shardbeam.pipelines.cli.progress import watch_job
 from shardbeam.pipelines.failures import RunError, UsageError, blaming, explain_failure
-from shardbeam.pipelines.interrupts import (
-    own_temporary_files,
-    say_when_interrupted,
-    temporary_folder,
-)
+from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.overlap import check_replaceable
+from shardbeam.pipelines.own_folders import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.text import Mark, escape
+from shardbeam.transforms.core.text import Mark
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -32,8 +28,6 @@ from shardbeam.transforms.storage.listed_files import read_optional
 if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
-
-    from shardbeam.pipelines.runners.dataflow import Job
 
 
 S = TypeVar("S")
@@ -219,42 +213,3 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
     announce_job(job)
     watch_job(lambda: str(job.result.state))
     job.follow(kept="")
-
-
-# What the command says about a job on Dataflow: where it runs, and how to cancel it.
-
-
-def announce_job(job: Job) -> None:
-    """Writes to stderr where a job runs, before the command waits for its end."""
-    say_when_interrupted(
-        f"interrupted; job {job.id} goes on without this command. To cancel it: "
-        f"{job.cancel_command}"
-    )
-    write_line(f"job {job.id}: {job.console}")
-
-
-def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
-    """Prints what was submitted, if the command does not wait for its end.
-
-    Args:
-        job: The job; None if a template was written instead.
-        output: The dataset's folder.
-        as_json: Whether to print one JSON object on one line: `status` (`submitted` or
-            `template`), `exit_code`, `output`, `warnings`, and of a job `job_id`, `console` and
-            `cancel`.
-    """
-    value: dict[str, Any] = {"status": "submitted" if job else "template"}
-    value |= {"exit_code": 0, "output": output, "warnings": logged_warnings()}
-    lines = [f"template written; it builds {escape(output)}"]
-    if job is not None:
-        value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}
-        lines = [
-            f"submitted, for: {escape(output)}",
-            f"job: {job.id}",
-            f"console: {job.console}",
-            f"to cancel it: {job.cancel_command}",
-        ]
-    if as_json or not writes_json():
-        write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
-    if writes_json():
-        write_line(lines[0], step="summary", **value)

@@ -18,8 +18,8 @@ from shardbeam.pipelines.cli.commands import ConvertArguments
 from shardbeam.pipelines.cli.run import run_to_end
 from shardbeam.pipelines.execute import Build
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.interrupts import own_temporary_files, temporary_folder
 from shardbeam.pipelines.overlap import check_apart
+from shardbeam.pipelines.own_folders import own_temporary_files, temporary_folder
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.pipelines.runners.options import make_options
 from shardbeam.readers.open.record_reader import load_shard_index
@@ -27,8 +27,9 @@ from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.map_ahead import map_many
+from shardbeam.transforms.dataset.file_names import DATASET_INFO
 from shardbeam.transforms.dataset.index import index_path
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, Manifest
+from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, find_format
 from shardbeam.transforms.formats.join.sources import Source

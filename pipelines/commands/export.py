@@ -10,13 +10,9 @@ from shardbeam.pipelines.cli.commands import ExportArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.cli.tables import PLAIN, cell_text, make_table, render_table
 from shardbeam.pipelines.failures import UsageError, blaming, machine_error
-from shardbeam.pipelines.interrupts import (
-    FOLDER_INSIDE,
-    delay_interrupts,
-    folder_inside,
-    say_when_interrupted,
-)
+from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
+from shardbeam.pipelines.own_folders import FOLDER_INSIDE, folder_inside
 from shardbeam.readers.export.base import MARK, Layout
 from shardbeam.readers.export.coco import CocoLayout
 from shardbeam.readers.export.images import ImageReader, Losses, find_classes

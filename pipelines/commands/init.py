@@ -373,7 +373,7 @@ def _foresee(found: _Candidate, *, folder: Folder) -> _Foreseen:
         ShardbeamError: A build of this config would fail.
     """
     # Imported here: Beam takes a while, and no other part of this command needs it.
-    from shardbeam.pipelines.interrupts import own_temporary_files
+    from shardbeam.pipelines.own_folders import own_temporary_files
     from shardbeam.pipelines.preview import (
         count_inputs,
         describe_foreseen,

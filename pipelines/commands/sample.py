@@ -43,13 +43,9 @@ from pycocotools import mask as coco_mask
 from shardbeam.pipelines.cli.commands import SampleArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.interrupts import (
-    FOLDER_INSIDE,
-    delay_interrupts,
-    folder_inside,
-    say_when_interrupted,
-)
+from shardbeam.pipelines.interrupts import delay_interrupts, say_when_interrupted
 from shardbeam.pipelines.overlap import check_outside_datasets
+from shardbeam.pipelines.own_folders import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.cpus import usable_cpus
 from shardbeam.transforms.core.map_ahead import map_many

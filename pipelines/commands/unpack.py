@@ -18,8 +18,9 @@ from pyarrow import parquet, types
 from shardbeam.pipelines.cli.commands import UnpackArguments
 from shardbeam.pipelines.cli.logging import write_stdout
 from shardbeam.pipelines.failures import UsageError, blaming, machine_error
-from shardbeam.pipelines.interrupts import FOLDER_INSIDE, delay_interrupts, folder_inside
+from shardbeam.pipelines.interrupts import delay_interrupts
 from shardbeam.pipelines.overlap import check_apart, check_outside_datasets
+from shardbeam.pipelines.own_folders import FOLDER_INSIDE, folder_inside
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.formats.huggingface.pages import read_image_column

@@ -17,14 +17,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from shardbeam.readers.compare.image_changes import (
-    ADDED,
-    BOX,
-    CLASS,
-    REMOVED,
-    ImageChange,
-    compare_images,
-)
+from shardbeam.readers.compare.image_changes import ImageChange, compare_images
+from shardbeam.readers.compare.object_changes import ADDED, BOX, CLASS, REMOVED
 from shardbeam.transforms.core.text import counted, show_name
 from shardbeam.transforms.examples.decode.picture import FeatureValues, Picture
 from shardbeam.transforms.examples.encode.image_features import CLASS_IDS

@@ -9,14 +9,14 @@ from rich.filesize import decimal
 
 from shardbeam.readers.compare.changes import Change, ChangeKind, ClassChange, Difference
 from shardbeam.readers.compare.difference import ChangedImage
-from shardbeam.readers.compare.image_changes import (
+from shardbeam.readers.compare.image_changes import ImageFacts
+from shardbeam.readers.compare.object_changes import (
     ADDED,
     AREA,
     ATTRIBUTES,
     BOX,
     CLASS,
     REMOVED,
-    ImageFacts,
     ObjectChange,
 )
 from shardbeam.readers.open.stored_dataset import StoredDataset

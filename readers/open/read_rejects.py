@@ -15,7 +15,8 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.commit.pointer import pointed_folder
 from shardbeam.transforms.core.errors import InputError, decoding, reading
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, STAGING_FOLDER, read_manifest
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, STAGING_FOLDER
+from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
 from shardbeam.transforms.staging.staging import OUTCOME
 from shardbeam.transforms.storage import limits

@@ -22,16 +22,9 @@ from shardbeam.transforms.containers.tfrecord import (
     is_tfrecord_name,
 )
 from shardbeam.transforms.core.errors import InputError, decoding, unreadable
-from shardbeam.transforms.dataset.manifest import (
-    DATASET_INFO,
-    FEATURES,
-    MANIFEST,
-    STAGING_FOLDER,
-    DatasetFile,
-    Manifest,
-    check_paths,
-    read_manifest,
-)
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, check_paths
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, FEATURES, MANIFEST, STAGING_FOLDER
+from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
 from shardbeam.transforms.examples.decode.class_names import read_class_names
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.storage import limits

@@ -20,7 +20,7 @@ from shardbeam.readers.compare.describe_changes import (
     list_class_changes,
 )
 from shardbeam.readers.compare.difference import ChangedImage, compare_datasets, read_changed
-from shardbeam.readers.compare.image_changes import MASK
+from shardbeam.readers.compare.object_changes import MASK
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset, read_feature_map
 from shardbeam.readers.report.cards import Card, make_card
 from shardbeam.readers.report.facts import read_facts

@@ -13,16 +13,9 @@ from shardbeam.transforms.commit.pointer import pointed_folder
 from shardbeam.transforms.commit.runs import EDITED, was_edited
 from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.file_names import CARD, DATASET_INFO, FEATURES, MANIFEST
 from shardbeam.transforms.dataset.index import index_path
-from shardbeam.transforms.dataset.manifest import (
-    CARD,
-    DATASET_INFO,
-    FEATURES,
-    MANIFEST,
-    Manifest,
-    decode_manifest,
-    was_changed,
-)
+from shardbeam.transforms.dataset.manifest import Manifest, decode_manifest, was_changed
 from shardbeam.transforms.examples.features import FeatureRole, StoredFeature
 from shardbeam.transforms.shards.missing_files import find_missing, list_files
 from shardbeam.transforms.shards.verify_shard import CheckTask, Problem, find_change, read_parts
@@ -92,9 +85,6 @@ def plan_checks(path: str) -> Checks:
     return Checks(
         path=folder, problems=tuple(problems), shards=shards, strays=tuple(strays), is_ours=True
     )
-
-
-# The folder
 
 
 def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:

@@ -28,9 +28,9 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.shard_plan import ShardPlan
+from shardbeam.transforms.dataset.shard_result import ShardResult
 
 STRUCTS: list[type[msgspec.Struct]] = [
     AnnotationEntry,

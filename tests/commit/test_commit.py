@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.commit import repair as repair_module
+from shardbeam.transforms.commit import commit as commit_module
 from shardbeam.transforms.commit.commit import CommitSettings, GateError, finish, gate
 from shardbeam.transforms.commit.moves import (
     CommitBatch,
@@ -34,8 +34,8 @@ from shardbeam.transforms.core.counts import Count, count_all, sum_counts
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Corrected, Reject
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
-from shardbeam.transforms.dataset.manifest import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
     Outcome,
@@ -44,6 +44,7 @@ from shardbeam.transforms.dataset.outcome import (
     WriteProgress,
 )
 from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.duplicates.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.staging import staging as staging_module
 from shardbeam.transforms.staging.lease import LeaseClaim
@@ -318,7 +319,7 @@ def test_only_a_repair_keeps_the_card_that_people_may_have_added_to(
     staging: Staging,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(repair_module, "decide_repair", lambda outcome, *_, **__: outcome)
+    monkeypatch.setattr(commit_module, "decide_repair", lambda outcome, *_, **__: outcome)
     if card is not None:
         write_output(staging, "README.md", data=card)
     write_output(staging, "manifest.json", data=make_manifest())

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from shardbeam.configs.schema import ExpectConfig
-from shardbeam.transforms.commit.commit import find_unmet
+from shardbeam.transforms.commit.expect import find_unmet
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KindFound
 from shardbeam.transforms.dataset.outcome import SplitOutcome

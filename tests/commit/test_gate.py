@@ -25,8 +25,8 @@ from shardbeam.transforms.core.counts import (
 )
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.dataset_files import describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import (
     Resumed,
     Reuse,
@@ -34,6 +34,7 @@ from shardbeam.transforms.dataset.outcome import (
     Status,
 )
 from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_counts, make_dataset, make_shard_result
 from tests.support.shards import statistics_of

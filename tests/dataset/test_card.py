@@ -11,8 +11,9 @@ import yaml
 
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.card import card_files, escape_markdown
-from shardbeam.transforms.dataset.manifest import CARD, CROISSANT, describe_data
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.dataset_files import describe_data
+from shardbeam.transforms.dataset.file_names import CARD, CROISSANT
+from shardbeam.transforms.dataset.shard_names import FileNaming
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_files, make_shard_result

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.manifest import MANIFEST, Manifest, describe_data, read_manifest
+from shardbeam.transforms.dataset.dataset_files import describe_data
+from shardbeam.transforms.dataset.file_names import MANIFEST
+from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_files, make_manifest, make_shard_result
 

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
+from shardbeam.transforms.dataset.dataset_files import describe_data
 from shardbeam.transforms.dataset.metadata import (
     dataset_info_json,
     features_json,
     label_map_pbtxt,
     labels_txt,
 )
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.encode.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from tests.support.example_builders import (

@@ -10,7 +10,7 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset import rejects
-from shardbeam.transforms.dataset.manifest import describe_data
+from shardbeam.transforms.dataset.dataset_files import describe_data
 from shardbeam.transforms.dataset.rejects import rejects_path, write_rejects
 
 

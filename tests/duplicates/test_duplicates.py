@@ -20,10 +20,11 @@ from pyarrow import parquet
 from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.commit.gate import decide_by_duplicates
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.dataset_files import describe_data
 from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_path
-from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, Status
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.duplicates import duplicates as module
 from shardbeam.transforms.duplicates import near_duplicates
 from shardbeam.transforms.duplicates.duplicates import (

@@ -19,8 +19,8 @@ from pyarrow import parquet
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.dataset.dataset_files import describe_data
 from shardbeam.transforms.dataset.index import IndexRow, load_index, read_index
-from shardbeam.transforms.dataset.manifest import describe_data
 from shardbeam.transforms.duplicates.duplicates import SCHEMA, load_duplicates
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.huggingface.pages import (

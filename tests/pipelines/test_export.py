@@ -20,7 +20,7 @@ import yaml
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from shardbeam.pipelines import interrupts
+from shardbeam.pipelines import own_folders
 from shardbeam.pipelines.commands import export
 from shardbeam.readers.export import coco
 from shardbeam.readers.open.stored_dataset import StoredDataset, open_dataset
@@ -886,7 +886,7 @@ def test_a_killed_export_leaves_nothing_that_looks_finished(
     assert len(list(output.glob(".shardbeam-*/export/images/train/1.jpg"))) == 1
     assert [name.startswith(".shardbeam-") for name in os.listdir(output)] == [True]
     # The next export removes what is left. Folders of running commands are young, and locked.
-    monkeypatch.setattr(interrupts, "_YOUNG_S", 0)
+    monkeypatch.setattr(own_folders, "_YOUNG_S", 0)
     export_to(small, output, "yolo")
     assert sorted(os.listdir(output)) == ["data.yaml", "images", "labels"]
 

@@ -22,8 +22,8 @@ import pytest
 
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.pipelines.cli.run import _end_early
-from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.outcome import PlannedCounts, WriteProgress
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.staging.lease import Lease
 from shardbeam.transforms.staging.staging import TOTALS, Staging
 from tests.support.builds import wait_for, wait_for_a_shard

@@ -33,7 +33,7 @@ from shardbeam.transforms.core import counts
 from shardbeam.transforms.core.records import ListedFile, Reject
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import ShardResult
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.formats.join import sources
 from shardbeam.transforms.storage.archives import open as archives
 from shardbeam.transforms.storage.base import ListingPart

@@ -26,7 +26,7 @@ from tests.support.dataset import TIMEOUT_S
 COMMAND = """
 import atexit, pathlib, subprocess, sys, tempfile
 from shardbeam.pipelines.interrupts import end_on_signals
-from shardbeam.pipelines.interrupts import own_temporary_files
+from shardbeam.pipelines.own_folders import own_temporary_files
 
 with end_on_signals(str):
     own_temporary_files(OUTLIVED)

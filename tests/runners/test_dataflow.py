@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import shardbeam
 from shardbeam.pipelines.commands.flex_template import launch
-from shardbeam.transforms.dataset.manifest import RUN_FILE
+from shardbeam.transforms.dataset.file_names import RUN_FILE
 from tests.conftest import PROJECT_ROOT
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import (

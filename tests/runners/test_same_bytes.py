@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shardbeam.transforms.dataset.manifest import RUN_FILE
+from shardbeam.transforms.dataset.file_names import RUN_FILE
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 from tests.runners.spark import spark_flags, spark_job_server
 from tests.runners.tools import find_tool

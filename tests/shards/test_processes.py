@@ -24,7 +24,7 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.dataset.manifest import ShardResult
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.encode.encode import EncodedRecord, RecordEncoder
 from shardbeam.transforms.shards import processes
 from shardbeam.transforms.shards import writer as shard_module

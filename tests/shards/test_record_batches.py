@@ -8,12 +8,8 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash, shard_index
 from shardbeam.transforms.dataset.outcome import PlannedCounts
-from shardbeam.transforms.dataset.shard_plan import (
-    RecordBatcher,
-    ShardPlan,
-    assign_shards,
-    merge_batches,
-)
+from shardbeam.transforms.dataset.record_batches import RecordBatcher, assign_shards, merge_batches
+from shardbeam.transforms.dataset.shard_plan import ShardPlan
 
 NUM_SHARDS = {"train": 3, "test": 1}
 PLAN = ShardPlan(NUM_SHARDS, PlannedCounts(shards=4, examples=0, num_bytes=0))

@@ -20,7 +20,7 @@ from shardbeam.pipelines.cli.commands import BuildArguments
 from shardbeam.pipelines.plan import make_plan
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.resources import Resources
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.shards import reuse
 from shardbeam.transforms.shards.processes import WriterPool

@@ -13,7 +13,8 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data
+from shardbeam.transforms.dataset.dataset_files import describe_data
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.shards.shard_records import (
     RECORD_FILE,
     decode_record,

@@ -12,8 +12,10 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import index
 from shardbeam.transforms.dataset.collectors.collect import RowsCollector
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult, describe_data, run_path
-from shardbeam.transforms.dataset.shard_plan import shard_key
+from shardbeam.transforms.dataset.dataset_files import describe_data
+from shardbeam.transforms.dataset.file_names import run_path
+from shardbeam.transforms.dataset.shard_key import shard_key
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.examples.encode import encode
 from shardbeam.transforms.staging import staging as staging_module
 from shardbeam.transforms.staging.staging import LAUNCHED, Staging

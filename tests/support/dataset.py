@@ -21,7 +21,7 @@ import google_crc32c
 
 from shardbeam.pipelines.cli import progress
 from shardbeam.pipelines.cli.main import main
-from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
+from shardbeam.transforms.dataset.file_names import RUN_FILE, RUNS_FOLDER
 from shardbeam.transforms.staging.lease import FolderLock
 
 COMMAND = Path(sys.executable).with_name("shardbeam")

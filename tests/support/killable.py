@@ -22,7 +22,7 @@ import shardbeam.pipelines.cli.run
 from shardbeam.pipelines.cli.main import main
 from shardbeam.transforms import write_shards
 from shardbeam.transforms.commit import commit, moves
-from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.dataset.file_names import DATASET_INFO
 from shardbeam.transforms.shards.worker import _without_main
 from shardbeam.transforms.staging import lease
 from shardbeam.transforms.staging.staging import Staging

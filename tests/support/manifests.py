@@ -17,18 +17,14 @@ from shardbeam.transforms.dataset.collectors.statistics import (
     CountedStatistics,
     Statistics,
 )
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, ShardFile, describe_data
+from shardbeam.transforms.dataset.file_names import MANIFEST
 from shardbeam.transforms.dataset.index import IndexRow
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import (
-    MANIFEST,
-    DatasetFile,
-    ShardFile,
-    ShardResult,
-    describe_data,
-)
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.shard_names import FileNaming
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map

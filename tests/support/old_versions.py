@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardbeam.transforms.dataset.manifest import describe_data
+from shardbeam.transforms.dataset.dataset_files import describe_data
 
 
 def age_records(

@@ -23,9 +23,9 @@ from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.shard_plan import RecordBatcher
+from shardbeam.transforms.dataset.record_batches import RecordBatcher
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind

@@ -23,9 +23,9 @@ from shardbeam.transforms import write_shards
 from shardbeam.transforms.beam.stages import report_usage
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, Record, Reject
-from shardbeam.transforms.dataset.manifest import ShardResult
 from shardbeam.transforms.dataset.outcome import PlannedCounts
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.shard_names import FileNaming
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.shards.writer import ShardSettings
 from shardbeam.transforms.staging.staging import TOTALS, Staging
 from shardbeam.transforms.storage import failures as storage_failures

@@ -30,9 +30,10 @@ from shardbeam.transforms.commit.moves import (
 )
 from shardbeam.transforms.commit.runs import RunSettings
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.dataset_files import describe_data
 from shardbeam.transforms.dataset.input_counts import InputCounts, ListingSummary
-from shardbeam.transforms.dataset.manifest import ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.encode.schema import EncoderSettings
 from shardbeam.transforms.shards.reuse import copy_shard
 from shardbeam.transforms.shards.shard_records import find_record

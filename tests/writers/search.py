@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shardbeam.transforms.dataset.manifest import MANIFEST
+from shardbeam.transforms.dataset.file_names import MANIFEST
 from tests.writers.builds import (
     COMMITTED,
     PREVIOUS,

@@ -18,7 +18,8 @@ from typing import BinaryIO, ClassVar, NamedTuple
 import google_crc32c
 
 from shardbeam.configs.decoding import JsonDecoder
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST, Manifest
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.staging.object_lease import LEASE_S
 from shardbeam.transforms.storage.base import ChangedError, StoredFile
 from shardbeam.transforms.storage.gcs.storage import GcsStorage

@@ -21,7 +21,7 @@ from shardbeam.transforms.core.counts import IMAGES, RECORDS, REJECTS, Count
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import example_hash
 from shardbeam.transforms.dataset.input_counts import InputCounts, merge_inputs
-from shardbeam.transforms.dataset.shard_plan import RecordBatcher
+from shardbeam.transforms.dataset.record_batches import RecordBatcher
 from shardbeam.transforms.formats.join.join import JoinedKey
 from shardbeam.transforms.formats.join.sources import JoinSettings
 from shardbeam.transforms.storage.usage import usage_counter
@@ -124,7 +124,7 @@ class CountingFn(beam.DoFn):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GiveRecordsFn(CountingFn):
-    """A step that outputs records, in batches (`dataset.shard_plan`), and rejects.
+    """A step that outputs records, in batches (`dataset.record_batches`), and rejects.
 
     The outputs' tags are `RECORDS` and `REJECTS`.
     """

@@ -37,7 +37,6 @@ from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.dataset.collectors.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (
@@ -46,6 +45,7 @@ from shardbeam.transforms.dataset.rejects import (
     first_rejects,
     rejects_path,
 )
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.duplicates.duplicates import Duplicates
 
 # What the pixels of a map without a class are.

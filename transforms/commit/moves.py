@@ -16,15 +16,9 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counts import Count, check_arrived, count_all, sum_counts
 from shardbeam.transforms.core.errors import InputError, decoding
-from shardbeam.transforms.dataset.manifest import (
-    DATASET_INFO,
-    MANIFEST,
-    RUN_FILE,
-    STAGING_FOLDER,
-    DatasetFile,
-    check_paths,
-    read_manifest,
-)
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, check_paths
+from shardbeam.transforms.dataset.file_names import DATASET_INFO, MANIFEST, RUN_FILE, STAGING_FOLDER
+from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.shards.shard_records import RECORD_FILE, keep_record, record_path
 from shardbeam.transforms.staging.lease import LEASE_PATH
 from shardbeam.transforms.staging.staging import (

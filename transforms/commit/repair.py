@@ -16,17 +16,13 @@ from shardbeam.transforms.commit.runs import was_edited
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, ShardEntry
+from shardbeam.transforms.dataset.file_names import MANIFEST
 from shardbeam.transforms.dataset.index import load_index
-from shardbeam.transforms.dataset.manifest import (
-    MANIFEST,
-    DatasetFile,
-    Manifest,
-    ShardEntry,
-    ShardResult,
-    decode_manifest,
-)
+from shardbeam.transforms.dataset.manifest import Manifest, decode_manifest
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Status
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri

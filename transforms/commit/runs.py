@@ -12,8 +12,9 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.dataset.file_names import RUN_FILE, RUNS_FOLDER
 from shardbeam.transforms.dataset.input_counts import ListingSummary
-from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER, Manifest, was_changed
+from shardbeam.transforms.dataset.manifest import Manifest, was_changed
 from shardbeam.transforms.dataset.outcome import Outcome
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri

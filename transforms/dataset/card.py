@@ -22,9 +22,10 @@ from shardbeam.transforms.containers.base import ExampleSchema, find_container
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
-from shardbeam.transforms.dataset.manifest import CARD, CROISSANT, ShardResult
+from shardbeam.transforms.dataset.file_names import CARD, CROISSANT
 from shardbeam.transforms.dataset.metadata import DatasetSettings, label_line, labels_by_id
 from shardbeam.transforms.dataset.outcome import add_counts
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.columns import ColumnType, feature_list
 
 # Classes that the card lists.

@@ -18,23 +18,21 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, LabelMap, Skeletons
 from shardbeam.transforms.core.records import BoxReading
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
-from shardbeam.transforms.dataset.input_counts import add_fingerprints
-from shardbeam.transforms.dataset.manifest import (
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, ShardEntry, describe_data
+from shardbeam.transforms.dataset.file_names import (
     CARD,
     CROISSANT,
     DATASET_INFO,
     FEATURES,
     MANIFEST,
     STATISTICS,
-    DatasetFile,
-    ShardEntry,
-    ShardResult,
-    describe_data,
-    encode_manifest,
 )
+from shardbeam.transforms.dataset.input_counts import add_fingerprints
+from shardbeam.transforms.dataset.manifest import encode_manifest
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.rejects import corrections_path
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.shard_names import FileNaming
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import CLASS_MAP, FeatureKind, FeatureRole, FeatureSpec
 

@@ -19,7 +19,7 @@ from shardbeam.transforms.core.records import Corrected, Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.core.text import escape
 from shardbeam.transforms.dataset.collectors.statistics import first_corrections
-from shardbeam.transforms.dataset.manifest import DatasetFile, describe_data
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, describe_data
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 

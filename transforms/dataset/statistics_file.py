@@ -17,7 +17,7 @@ from shardbeam.transforms.dataset.collectors.statistics import (
     Statistics,
     keep_largest_grids,
 )
-from shardbeam.transforms.dataset.manifest import STATISTICS
+from shardbeam.transforms.dataset.file_names import STATISTICS
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.listed_files import read_optional

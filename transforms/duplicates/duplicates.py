@@ -21,10 +21,11 @@ from pyarrow import parquet
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.text import escape
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, describe_data
 from shardbeam.transforms.dataset.findings import OF_SIMILAR_PICTURES, SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.dataset.index import first_bits, read_index
-from shardbeam.transforms.dataset.manifest import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.duplicates.near_duplicates import (
     COLUMNS,
     Flags,

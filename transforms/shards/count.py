@@ -23,9 +23,9 @@ from shardbeam.transforms.dataset.collectors.statistics import (
     keep_largest_grids,
     merge_statistics,
 )
+from shardbeam.transforms.dataset.dataset_files import DatasetFile
 from shardbeam.transforms.dataset.example_findings import Finding, find_in_example
 from shardbeam.transforms.dataset.index import load_index
-from shardbeam.transforms.dataset.manifest import DatasetFile
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.examples.encode.maps import PIXELS

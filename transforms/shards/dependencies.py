@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardbeam.transforms.containers.base import Container
-from shardbeam.transforms.dataset.manifest import ShardResult
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.encode.encode import library_versions
 from shardbeam.transforms.examples.encode.size_fields import SizeFields
 

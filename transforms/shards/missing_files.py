@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shardbeam.transforms.core.errors import reading
-from shardbeam.transforms.dataset.manifest import CARD, DATASET_INFO, Manifest
+from shardbeam.transforms.dataset.file_names import CARD, DATASET_INFO
+from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.shards.verify_shard import Problem
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for

@@ -28,7 +28,7 @@ import msgspec
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.collect import list_outdated
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.shards.dependencies import describe_difference
 from shardbeam.transforms.shards.reuse import copy_shard
 from shardbeam.transforms.shards.shard_records import find_record

@@ -9,8 +9,8 @@ from collections.abc import Collection
 from shardbeam.transforms.core.reasons import ALLOWED_OF_A_KIND, ALLOWED_REASONS
 from shardbeam.transforms.core.records import ImageRef, Reject
 from shardbeam.transforms.dataset.input_counts import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.manifest import RecordOutcomes
 from shardbeam.transforms.dataset.rejects import CorrectionsCollector
+from shardbeam.transforms.dataset.shard_result import RecordOutcomes
 from shardbeam.transforms.examples.encode.encode import EncodedRecord
 
 # Unread files of a shard that are recorded for the next run.

@@ -26,8 +26,9 @@ from shardbeam.transforms.dataset.collectors.collect import (
     ShardCollectors,
     list_outdated,
 )
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, describe_data
 from shardbeam.transforms.dataset.index import index_parquet, read_known_columns
-from shardbeam.transforms.dataset.manifest import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
 from shardbeam.transforms.examples.encode.image_features import IMAGE, digest_image
 from shardbeam.transforms.examples.encode.maps import PIXELS

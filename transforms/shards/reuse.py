@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.manifest import DatasetFile, Origin, ShardResult
+from shardbeam.transforms.dataset.dataset_files import DatasetFile
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.examples.encode.image_features import IMAGE
 from shardbeam.transforms.shards.recount import shard_feature_map
 from shardbeam.transforms.shards.verify_shard import CheckTask, find_contradiction

@@ -16,7 +16,8 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError, decoding, reading
-from shardbeam.transforms.dataset.manifest import Origin, ShardResult, check_paths, convert_result
+from shardbeam.transforms.dataset.dataset_files import check_paths
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, convert_result
 from shardbeam.transforms.shards.writer import Shard
 from shardbeam.transforms.staging.staging import Staging
 from shardbeam.transforms.storage import limits

@@ -14,8 +14,8 @@ import msgspec
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container, parse_example
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError, reading
+from shardbeam.transforms.dataset.file_names import FEATURES
 from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index, read_known_columns
-from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import StoredFeature, feature_values
 from shardbeam.transforms.images.check import check_image

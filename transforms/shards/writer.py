@@ -31,9 +31,10 @@ from shardbeam.transforms.core.records import Record, SizedImage
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.collectors.base import Item, ShardFacts
 from shardbeam.transforms.dataset.collectors.collect import ShardCollectors
+from shardbeam.transforms.dataset.dataset_files import DatasetFile, ShardFile
 from shardbeam.transforms.dataset.index import index_parquet, index_path
-from shardbeam.transforms.dataset.manifest import DatasetFile, Origin, ShardFile, ShardResult
 from shardbeam.transforms.dataset.outcome import WriteProgress
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.examples.encode.encode import (
     NO_IMAGE,
     EncodedExample,
@@ -111,7 +112,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """A shard to be made.
 
     Attributes:
-        key: Its shard key, a digest of what decides its bytes (`staging.staging.shard_key`).
+        key: Its shard key, a digest of what decides its bytes (`dataset.shard_key`).
         split: Its split.
         shard_index: Its number among the split's shards, from 0.
         num_shards: How many shards the split has.

@@ -30,15 +30,10 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder, MsgpackDecoder
 from shardbeam.configs.passwords import hide_in, hide_passwords
 from shardbeam.transforms.core.errors import InputError, describe_os_error
-from shardbeam.transforms.dataset.manifest import (
-    STAGING_FOLDER,
-    DatasetFile,
-    Origin,
-    ShardResult,
-    convert_result,
-    run_path,
-)
+from shardbeam.transforms.dataset.dataset_files import DatasetFile
+from shardbeam.transforms.dataset.file_names import STAGING_FOLDER, run_path
 from shardbeam.transforms.dataset.outcome import WriteProgress
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, convert_result
 from shardbeam.transforms.staging.lease import LeaseClaim
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri

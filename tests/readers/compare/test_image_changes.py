@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbeam.readers.compare import image_changes
-from shardbeam.readers.compare.image_changes import (
-    ImageChange,
-    ImageFacts,
-    ObjectChange,
-    compare_images,
-)
+from shardbeam.readers.compare import object_changes
+from shardbeam.readers.compare.image_changes import ImageChange, ImageFacts, compare_images
+from shardbeam.readers.compare.object_changes import ObjectChange
 from shardbeam.transforms.examples.decode.picture import Picture, PictureObject
 from shardbeam.transforms.examples.geometry.boxes import Box
 
@@ -229,7 +225,7 @@ def test_changes_beyond_the_first_thousand_are_only_counted() -> None:
 
 
 def test_only_equal_boxes_of_very_many_objects_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_changes, "_MOST_PAIRS", 3)
+    monkeypatch.setattr(object_changes, "_MOST_PAIRS", 3)
     others = [item("cat", 0, 0, 10, 5), item("dog", 0, 0, 10, 10)]
     assert compare([CAT, DOG], others) == [
         ("class", "cat", "dog"),

@@ -1,4 +1,4 @@
-"""The number of a split's shards, and the names of their files."""
+"""The names of the files of shards."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.shard_names import FileNaming
 
 
 @pytest.mark.parametrize(
