@@ -22,8 +22,9 @@ from shardbeam.transforms.commit.join_checks import (
 )
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.counters import IMAGES, ROWS, counters
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.core.records import Kind, Record, Reject
+from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.resources import Resources
 from shardbeam.transforms.dataset.input_counts import DeclaredClasses, InputCounts
 from shardbeam.transforms.duplicates.duplicates import Duplicates

@@ -28,9 +28,9 @@ from shardbeam.pipelines.failures import RunError, UsageError, blaming
 from shardbeam.pipelines.overlap import check_apart, check_file, find_replaced, write_file
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.input_counts import InputCounts
 from shardbeam.transforms.formats.base import (

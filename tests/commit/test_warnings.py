@@ -10,8 +10,8 @@ import pytest
 
 from shardbeam.transforms.commit.gate import describe_duplicates, describe_void_maps
 from shardbeam.transforms.commit.warnings import find_warnings, make_notes
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import BoxReading
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.input_counts import InputCounts, InputSamples
 from shardbeam.transforms.dataset.outcome import (

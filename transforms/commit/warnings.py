@@ -14,9 +14,9 @@ from shardbeam.transforms.commit.gate import (
     describe_duplicates,
     find_void_maps,
 )
+from shardbeam.transforms.core.box_formats import BoxFormat, BoxReading
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import Correction, Exclusion
-from shardbeam.transforms.core.records import BoxFormat, BoxReading
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.core.text import counted, escape
 from shardbeam.transforms.dataset.collectors.statistics import first_corrections

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from shardbeam.configs.decoding import MsgpackDecoder
-from shardbeam.configs.keys import named
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 
@@ -21,6 +20,15 @@ T = TypeVar("T")
 
 # A value that a source gives for an image or an object, and that has no field here.
 Value: TypeAlias = int | float | str
+
+# The value of objects in black and white maps.
+OBJECT_VALUE = 255
+# The blurred borders of objects cover less than this share of the pixels.
+MAX_BLURRED_SHARE = 0.05
+# Stands for the class id of values that no map may hold.
+NO_VALUE = -1
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 class Coding(str, enum.Enum):
@@ -79,14 +87,6 @@ def role_of_mask(key: str) -> MaskRole:
 def masks_of(masks: Mapping[str, T], *, role: MaskRole) -> list[T]:
     """Returns the masks whose pixels mean the same, in order of their keys."""
     return [mask for key, mask in sorted(masks.items()) if role_of_mask(key) is role]
-
-
-# The value of objects in black and white maps.
-OBJECT_VALUE = 255
-# The blurred borders of objects cover less than this share of the pixels.
-MAX_BLURRED_SHARE = 0.05
-# Stands for the class id of values that no map may hold.
-NO_VALUE = -1
 
 
 class MaskValues(msgspec.Struct, frozen=True, array_like=True):
@@ -490,7 +490,6 @@ class _ImageSize(msgspec.Struct, array_like=True):
     height: int = 0
 
 
-_encoder = msgspec.msgpack.Encoder()
 _annotations_decoder = MsgpackDecoder(ImageAnnotations)
 _image_id_decoder = MsgpackDecoder(_ImageId)
 _image_size_decoder = MsgpackDecoder(_ImageSize)
@@ -515,69 +514,3 @@ def annotated_size(data: bytes) -> tuple[int, int]:
     """Decodes only the image's width and height of what `encode_annotations` made."""
     size = _image_size_decoder.decode(data)
     return size.width, size.height
-
-
-# The groups of Example keys that a format can fill, and the ways to write a box.
-#
-# The keys `box_format` and `box_units` mean the same in every format that has them.
-
-
-class Kind(str, enum.Enum):
-    """A group of Example keys that a format fills.
-
-    Attributes:
-        CLASSIFICATION: Labels of the image.
-        LABEL_CONFIDENCE: A confidence for each label of the image.
-        DETECTION: Objects with boxes and labels.
-        INSTANCE_MASKS: A mask for each object.
-        KEYPOINTS: Keypoints of each object.
-        CAPTIONS: Texts that describe the image.
-        SEMANTIC: A map of classes.
-        PANOPTIC: A map of segments.
-        ROWS: Rows of a table without images; no other kind goes with it.
-    """
-
-    CLASSIFICATION = "classification"
-    LABEL_CONFIDENCE = "label_confidence"
-    DETECTION = "detection"
-    INSTANCE_MASKS = "instance_masks"
-    KEYPOINTS = "keypoints"
-    CAPTIONS = "captions"
-    SEMANTIC = "semantic"
-    PANOPTIC = "panoptic"
-    ROWS = "rows"
-
-
-def present_kinds(found: Mapping[Kind, object]) -> frozenset[Kind]:
-    """Returns the kinds whose value is true."""
-    return frozenset(kind for kind, is_present in found.items() if is_present)
-
-
-# The ways to write a box in four numbers: corner and sides, two corners, centre and sides, two
-# corners with rows first.
-BoxFormat: TypeAlias = Literal["xywh", "xyxy", "cxcywh", "yxyx"]
-BOX_FORMATS: tuple[BoxFormat, ...] = get_args(BoxFormat)
-BoxUnits: TypeAlias = Literal["px", "fraction"]
-
-BoxFormatKey = Annotated[
-    BoxFormat,
-    named(
-        "numbers of a box: corner and sides (xywh), two corners (xyxy, yxyx), or centre and sides "
-        "(cxcywh)"
-    ),
-]
-BoxUnitsKey = Annotated[BoxUnits, named("units of boxes: pixels, or fractions of the image")]
-
-
-class BoxReading(msgspec.Struct, frozen=True):
-    """How a format reads the numbers of boxes, which may be wrong for a source.
-
-    Attributes:
-        format: What the four numbers mean.
-        has_keys: Whether the format has the keys `box_format` and `box_units`.
-        fitting: The readings that agree with the outlines of objects; all if there are none.
-    """
-
-    format: BoxFormat = "xyxy"
-    has_keys: bool = False
-    fitting: tuple[BoxFormat, ...] = BOX_FORMATS

@@ -15,8 +15,8 @@ import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
 from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.labels import LABEL_MAP, LABELS, LabelMap, Skeletons
-from shardbeam.transforms.core.records import BoxReading
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.dataset_files import DatasetFile, ShardEntry, describe_data
 from shardbeam.transforms.dataset.file_names import (

@@ -21,10 +21,11 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import named
 from shardbeam.configs.problem import ShardbeamError, did_you_mean
 from shardbeam.configs.schema import Source
+from shardbeam.transforms.core.box_formats import BoxReading
+from shardbeam.transforms.core.kinds import Kind as Kind
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    BoxReading,
     Category,
     ImageAnnotations,
     ImageRef,
@@ -32,7 +33,6 @@ from shardbeam.transforms.core.records import (
     MaskRole,
     MaskValues,
 )
-from shardbeam.transforms.core.records import Kind as Kind
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage, nearest_path

@@ -17,12 +17,12 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    BoxReading,
     Category,
     ImageAnnotations,
     ObjectAnnotation,

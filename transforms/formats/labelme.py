@@ -18,13 +18,14 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError, RejectedError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    BoxReading,
     Category,
     Coding,
     ImageAnnotations,
@@ -32,7 +33,6 @@ from shardbeam.transforms.core.records import (
     ListedImage,
     ObjectAnnotation,
     encode_annotations,
-    present_kinds,
 )
 from shardbeam.transforms.core.text import counted, describe_base64
 from shardbeam.transforms.examples.features import MAX_FLOAT32

@@ -16,12 +16,12 @@ from typing import Annotated
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    BoxReading,
     Category,
     ImageAnnotations,
     ObjectAnnotation,

@@ -14,9 +14,9 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.dataset.collectors.base import Values, first
 from shardbeam.transforms.dataset.collectors.collect import (
     COLLECTORS,

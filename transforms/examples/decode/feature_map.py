@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import Skeletons
-from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.examples.features import CATEGORY_MAP, ExtraFeature
 
 

@@ -20,6 +20,7 @@ import pyarrow
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import ALLOWED_REASONS, PASSING_REASONS, Exclusion, Reason
@@ -27,7 +28,6 @@ from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
     ImageRef,
-    Kind,
     Record,
     Reject,
     decode_annotations,

@@ -15,8 +15,9 @@ import msgspec
 
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, PanopticConfig
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import Kind, Value
+from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.encode.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.encode.image_features import (
     CAPTIONS,

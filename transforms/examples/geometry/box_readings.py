@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from shardbeam.transforms.core.records import BOX_FORMATS, BoxFormat
+from shardbeam.transforms.core.box_formats import BOX_FORMATS, BoxFormat
 from shardbeam.transforms.examples.geometry.boxes import Box
 from shardbeam.transforms.examples.geometry.frame import AnnotatedFrame
 

@@ -13,17 +13,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from shardbeam.configs.decoding import JsonDecoder
+from shardbeam.transforms.core.box_formats import BoxFormat, BoxUnits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DECODING_ERRORS, InputError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import (
-    BoxFormat,
-    BoxUnits,
-    Category,
-    ImageAnnotations,
-    Kind,
-    ObjectAnnotation,
-)
+from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.geometry.box_readings import CORNERS
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around, turn_box

@@ -17,13 +17,12 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.box_formats import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    BoxFormatKey,
-    BoxUnitsKey,
     Category,
     ImageAnnotations,
     MaskRole,

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.box_formats import BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    BoxFormatKey,
-    BoxUnitsKey,
-    Category,
-    ImageAnnotations,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.configs.keys import Location
+from shardbeam.transforms.core.box_formats import BOX_FORMATS, BoxFormat, BoxReading, BoxUnits
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import BACKGROUND_NAMES
-from shardbeam.transforms.core.records import BOX_FORMATS, BoxFormat, BoxReading, BoxUnits
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.geometry.box_readings import CORNERS
 from shardbeam.transforms.examples.geometry.boxes import Box, box_around

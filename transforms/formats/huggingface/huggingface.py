@@ -15,16 +15,10 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.box_formats import BoxFormatKey, BoxReading, BoxUnitsKey
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    BoxFormatKey,
-    BoxReading,
-    BoxUnitsKey,
-    Category,
-    ListedImage,
-    present_kinds,
-)
+from shardbeam.transforms.core.kinds import present_kinds
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
 from shardbeam.transforms.core.text import counted, show_name
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role

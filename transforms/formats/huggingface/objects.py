@@ -12,13 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardbeam.configs.problem import Problem
-from shardbeam.transforms.core.records import (
-    BOX_FORMATS,
-    BoxFormat,
-    BoxUnits,
-    ObjectAnnotation,
-    Value,
-)
+from shardbeam.transforms.core.box_formats import BOX_FORMATS, BoxFormat, BoxUnits
+from shardbeam.transforms.core.records import ObjectAnnotation, Value
 from shardbeam.transforms.examples.geometry.box_readings import CORNERS
 from shardbeam.transforms.examples.geometry.boxes import Size
 from shardbeam.transforms.examples.geometry.frame import AnnotatedFrame

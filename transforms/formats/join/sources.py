@@ -20,6 +20,7 @@ import msgspec
 from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.transforms.core.counts import ENTRIES, IMAGES, MASKS
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelSettings, check_class_name
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -27,7 +28,6 @@ from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
     ImageRef,
-    Kind,
     ListedFile,
     ListedImage,
     MaskRole,

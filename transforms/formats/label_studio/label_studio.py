@@ -17,16 +17,12 @@ import msgspec
 from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Exclusion, Reason
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    BoxReading,
-    Category,
-    encode_annotations,
-    present_kinds,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, Category, encode_annotations
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.formats.annotation_file import (
     FoundClasses,

@@ -13,8 +13,8 @@ import msgspec
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem, did_you_mean
 from shardbeam.configs.schema import Name
+from shardbeam.transforms.core.box_formats import BoxFormat, BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import BoxFormat, BoxFormatKey, BoxUnitsKey
 from shardbeam.transforms.formats.base import Format, Match
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.parsing.root_files import TableRoots, short_names, stored_sizes

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import BoxReading, present_kinds
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Kind, Place, Role

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardbeam.transforms.core.records import BoxFormat
+from shardbeam.transforms.core.box_formats import BoxFormat
 from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.parsing.table_columns import (
     first_of,

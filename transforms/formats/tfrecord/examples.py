@@ -30,8 +30,8 @@ from shardbeam.transforms.core.errors import (
     reading,
     unreadable,
 )
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import Skeletons
-from shardbeam.transforms.core.records import Kind
 from shardbeam.transforms.core.temporary_files import TEMPORARY_PREFIX
 from shardbeam.transforms.examples.decode.class_names import read_class_names
 from shardbeam.transforms.examples.decode.decode import make_picture

@@ -19,8 +19,9 @@ from shardbeam.configs.decoding import MsgpackDecoder
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.containers.tfrecord import is_tfrecord_head, is_tfrecord_name
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.errors import InputError, reading
-from shardbeam.transforms.core.records import AnnotationEntry, BoxReading, Category, ListedImage
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap, StoredKeys
 from shardbeam.transforms.examples.features import ExtraFeature

@@ -14,6 +14,7 @@ import msgspec
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -21,7 +22,6 @@ from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
     ImageRef,
-    Kind,
     ListedImage,
     MaskRole,
     encode_annotations,

@@ -14,19 +14,19 @@ import msgspec
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import did_you_mean
 from shardbeam.configs.schema import Name, PredefinedSplits
+from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    BoxReading,
     Category,
     ImageAnnotations,
     MaskRole,
     ObjectAnnotation,
     Value,
     encode_annotations,
-    present_kinds,
 )
 from shardbeam.transforms.examples.features import (
     ExtraFeature,

@@ -19,6 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.schema import PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import present_kinds
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -26,7 +27,6 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ObjectAnnotation,
     encode_annotations,
-    present_kinds,
 )
 from shardbeam.transforms.core.text import counted
 from shardbeam.transforms.examples.geometry.boxes import box_around
