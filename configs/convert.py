@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union
 import msgspec
 
 from shardbeam.configs.decoding import convert_value
+from shardbeam.configs.hints.nearest import edit_distance, nearest_name
+from shardbeam.configs.hints.other_tools import explain_key
 from shardbeam.configs.keys import choices, key_paths, keys_of, spell_key
 from shardbeam.configs.problem import Path, Problem, did_you_mean, format_path
 from shardbeam.configs.schema import Config, Source
@@ -135,10 +137,6 @@ _SPLITS = ("train", "validation", "val", "valid", "test")
 
 
 def _unknown_key(key: str, value: object, known: Iterable[str], *, path: Path) -> str:
-    # Imported here, because only errors need it.
-    from shardbeam.configs.hints.nearest import edit_distance, nearest_name
-    from shardbeam.configs.hints.other_tools import explain_key
-
     if not path and key in _OF_SOURCES:
         return (
             "unknown key here; put it into source: {format: ..., images: ...}, or into a split, "

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import regex
+import regex
 
 
 @functools.cache
@@ -17,9 +15,6 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
     Raises:
         ValueError: It is not a valid regular expression.
     """
-    # Imported here, so that commands which only print help stay fast.
-    import regex
-
     try:
         re.compile(pattern)
         return regex.compile(pattern)

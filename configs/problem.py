@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from shardbeam.configs.hints.nearest import nearest_name
+
 # Where a value lies: keys of mappings, and positions in lists.
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -56,8 +58,5 @@ def did_you_mean(name: str, known: Iterable[str], *, show: Callable[[str], str] 
         known: The known names.
         show: Formats the name: `repr` for names from data, `str` for names that Shardbeam defines.
     """
-    # Imported here, because only errors need it.
-    from shardbeam.configs.hints.nearest import nearest_name
-
     nearest = nearest_name(name, known)
     return f"; did you mean {show(nearest)}?" if nearest is not None else ""

@@ -27,6 +27,7 @@ from shardbeam.transforms.dataset.file_names import DATASET_INFO, FEATURES, MANI
 from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
 from shardbeam.transforms.examples.decode.class_names import read_class_names
 from shardbeam.transforms.examples.decode.feature_map import FeatureMap
+from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, is_uri, join_uri, nearest_path
 from shardbeam.transforms.storage.find import storage_for
@@ -259,9 +260,6 @@ def _open(path: str) -> StoredDataset:
 
 def _is_input(path: str) -> bool:
     """Whether a file has the name of an image or of annotations."""
-    # Imported here, because only errors need it.
-    from shardbeam.transforms.formats.names import is_image_name
-
     is_ours = posixpath.basename(path) in (DATASET_INFO, FEATURES, MANIFEST)
     return not is_ours and (path.lower().endswith(_INPUTS) or is_image_name(path))
 

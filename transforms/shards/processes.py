@@ -30,6 +30,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.collectors.collect import list_outdated
 from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.shards.dependencies import describe_difference
+from shardbeam.transforms.shards.recount import NotCountableError, check_countable, recount
 from shardbeam.transforms.shards.reuse import copy_shard
 from shardbeam.transforms.shards.shard_records import find_record
 from shardbeam.transforms.shards.worker import Worker, WorkerLostError, picklable
@@ -153,9 +154,6 @@ class WriterPool:
         is_resumed = found is not None
         if not is_resumed and not previous:
             return None, Origin.WRITTEN
-        # Imported here: most builds find no shard.
-        from shardbeam.transforms.shards.recount import NotCountableError, check_countable, recount
-
         try:
             if found is None:
                 found = find_record(previous, shard=shard)

@@ -35,6 +35,7 @@ from shardbeam.transforms.dataset.file_names import STAGING_FOLDER, run_path
 from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, convert_result
 from shardbeam.transforms.staging.lease import LeaseClaim
+from shardbeam.transforms.staging.object_lease import check_claim, release_claim
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -135,9 +136,6 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             InputError: Another run has taken it.
         """
         if self.lease is not None:
-            # Imported here, as below: on disk there is no object to check.
-            from shardbeam.transforms.staging.object_lease import check_claim
-
             check_claim(self.lease)
 
     def write_mark(self) -> None:
@@ -174,8 +172,6 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def release_lease(self) -> None:
         """Gives the lease up, if that is the task of the job's workers."""
         if self.lease is not None and self.lease.is_job:
-            from shardbeam.transforms.staging.object_lease import release_claim
-
             release_claim(self.lease)
 
     # Finished shards

@@ -10,8 +10,10 @@ import zlib
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Coding, ImageRef
+from shardbeam.transforms.storage.archives.zip import local_header_bytes
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.gzip_file import read_unpacked
 
 # Errors of the worker, not of the file.
 _WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -108,9 +110,6 @@ def decode_base64(data: bytes) -> bytes:
 
 def _read_range(file: ImageRef) -> bytes:
     if file.coding is Coding.GRAY_GZIP:
-        # Imported here: most images are files.
-        from shardbeam.transforms.storage.gzip_file import read_unpacked
-
         return read_unpacked(file, offset=file.offset, size_bytes=file.size_bytes)
     return storage_for(file.uri).read(
         file.uri,
@@ -122,9 +121,6 @@ def _read_range(file: ImageRef) -> bytes:
 
 def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
     """Reads a member of a zip archive; one read is enough unless its header is unusually long."""
-    # Imported here: most images are files.
-    from shardbeam.transforms.storage.archives.zip import local_header_bytes
-
     storage = storage_for(file.uri)
     expected_bytes = file.header_bytes + file.size_bytes
     data = storage.read(

@@ -12,6 +12,8 @@ from shardbeam.transforms.core.counters import BlockCount, counters
 from shardbeam.transforms.core.errors import InputError, reading
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.core.search import search
+from shardbeam.transforms.storage.archives.tar import list_tar
+from shardbeam.transforms.storage.archives.zip import list_zip
 from shardbeam.transforms.storage.base import (
     ListingPart,
     StoredFile,
@@ -296,11 +298,4 @@ def _match(pattern: str) -> Iterator[str]:
 
 
 def _list_members(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
-    # Imported here: most sources are folders.
-    if archive.uri.lower().endswith(".zip"):
-        from shardbeam.transforms.storage.archives.zip import list_zip
-
-        return list_zip(archive)
-    from shardbeam.transforms.storage.archives.tar import list_tar
-
-    return list_tar(archive)
+    return (list_zip if archive.uri.lower().endswith(".zip") else list_tar)(archive)
