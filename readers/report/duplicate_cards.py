@@ -21,12 +21,11 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.findings import SAME_PICTURE, UNEQUAL_OBJECTS
 from shardbeam.transforms.duplicates.duplicates import (
     DUPLICATES,
-    ClassCounts,
     Row,
     find_pair,
     load_duplicates,
-    read_classes,
 )
+from shardbeam.transforms.duplicates.label_conflicts import ClassCounts, read_classes
 from shardbeam.transforms.storage.base import join_uri
 
 # {kind: its words}, the most telling first.
@@ -215,7 +214,7 @@ def _candidates(
 def _find_conflicts(
     row: Row, others: Sequence[Row], *, find_classes: Callable[[Row], Mapping[int, int]]
 ) -> Iterator[tuple[str, Row]]:
-    """Yields rows whose objects contradict a row's, as `duplicates.duplicates` finds them."""
+    """Yields rows whose objects contradict a row's, as `duplicates.label_conflicts` finds them."""
     if row[SAME_PICTURE]:
         classes = find_classes(row).keys()
         for other in others:

@@ -37,7 +37,7 @@ from shardbeam.transforms.images.measures import (
     LOW_CONTRAST,
 )
 
-# Kinds of images that are found when duplicates are looked for (`duplicates.duplicates`).
+# Kinds of images that are found when duplicates are looked for (`duplicates.label_conflicts`).
 SAME_PICTURE = "same_picture"
 UNEQUAL_OBJECTS = "unequal_objects"
 OF_SIMILAR_PICTURES = (SAME_PICTURE, UNEQUAL_OBJECTS)
