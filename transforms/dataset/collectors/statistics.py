@@ -8,9 +8,11 @@ All counts are integers, so that their sums do not depend on the order. Histogra
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -76,6 +78,8 @@ BINS: Mapping[str, tuple[int, ...]] = {
 OWN_KEYS = ("image/", "annotation/")
 # Examples of other programs may all have different keys.
 _MOST_REMEMBERED = 1_000
+
+_Part = TypeVar("_Part")
 
 _by_kind = operator.attrgetter("what", "source", "key")
 
@@ -385,10 +389,11 @@ class StatisticsCollector(Collector):
             widths[width] += count
             heights[height] += count
             aspects[1000 * width // height if height > 0 else 0] += count
-        classes = [(sorted(map(text, names)), count) for names, count in self._class_sets.items()]
-        images_by_class: Counter[str] = Counter()
-        for names, count in classes:
-            images_by_class.update(dict.fromkeys(names, count))
+        texts = {name: text(name) for name in set().union(*self._class_sets)}
+        # {images: the sets of classes that each occur in so many}
+        sets: dict[int, list[list[str]]] = {}
+        for names, images in self._class_sets.items():
+            sets.setdefault(images, []).append(sorted([texts[name] for name in names]))
         pixels: Counter[bytes] = Counter()
         for number, count in self._pixels.items():
             pixels[self._class_names.get(number, b"%d" % number)] += count
@@ -408,9 +413,11 @@ class StatisticsCollector(Collector):
             aspects=_histogram("aspects", aspects),
             unannotated=self._unannotated,
             labels=self._labels,
-            images_by_class=dict(images_by_class),
-            pairs=sum(count * (len(names) * (len(names) - 1) // 2) for names, count in classes),
-            count_of_pairs=cut_pairs(_count_pairs(classes)),
+            images_by_class=add_up(_count_in_sets(sets, dict.fromkeys)),
+            pairs=sum(
+                images * math.comb(len(names), 2) for images, same in sets.items() for names in same
+            ),
+            count_of_pairs=cut_pairs(add_up_pairs(_count_in_sets(sets, _pair))),
             pixels_by_class=count_names(pixels),
             captions=len(captions),
             caption_words=_histogram("caption_words", words),
@@ -422,12 +429,24 @@ def _histogram(name: str, counts: Mapping[int, int]) -> ByName:
     return histogram(counts, bounds=BINS[name])
 
 
-def _count_pairs(classes: Iterable[tuple[Sequence[str], int]]) -> dict[str, ByName]:
-    return add_up_pairs(
-        (pair, count)
-        for names, count in classes
-        for pair in itertools.combinations(names[:MAX_CLASSES_PAIRED], 2)
-    )
+def _count_in_sets(
+    sets: Mapping[int, Iterable[Sequence[str]]], find: Callable[[Sequence[str]], Iterable[_Part]]
+) -> Iterator[tuple[_Part, int]]:
+    """Counts the images that have a part of a set of classes, such as a class or a pair.
+
+    Most sets occur in one image, so those that occur in equally many are counted together.
+
+    Args:
+        sets: `{images: the sets of classes that each occur in so many}`.
+        find: Returns the parts of a set.
+    """
+    for images, same in sets.items():
+        for part, number in Counter(itertools.chain.from_iterable(map(find, same))).items():
+            yield part, images * number
+
+
+def _pair(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return itertools.combinations(names[:MAX_CLASSES_PAIRED], 2)
 
 
 def most_frequent_pairs(statistics: Statistics) -> Iterator[tuple[str, str, int]]:
