@@ -18,7 +18,9 @@ CAT, DOG = (b"cat", (0.1, 0.2, 0.3, 0.4)), (b"dog", (0.5, 0.5, 0.9, 0.9))
 def digest(
     classes: tuple[bytes, ...] = (), objects: tuple[Any, ...] = (), captions: tuple[bytes, ...] = ()
 ) -> str:
-    return digest_labels(classes=classes, objects=objects, captions=captions)
+    names = [name for name, _ in objects]
+    sides = list(zip(*(box for _, box in objects), strict=True))
+    return digest_labels(classes=classes, names=names, sides=sides, captions=captions)
 
 
 @pytest.mark.parametrize(

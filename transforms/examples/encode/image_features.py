@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from shardbeam.transforms.examples.features import (
     one_value,
     value_list,
 )
-from shardbeam.transforms.examples.geometry.boxes import Box, Size
+from shardbeam.transforms.examples.geometry.boxes import Size
 
 # The key of the image's own bytes.
 IMAGE = "image/encoded"
@@ -122,7 +121,7 @@ def list_class_ids(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
     Args:
         values: `{default key: values}`.
     """
-    return tuple(sorted({label for key in CLASS_IDS for label in values.get(key, ())}))
+    return tuple(sorted(set().union(*[values.get(key, ()) for key in CLASS_IDS])))
 
 
 def count_class_objects(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
@@ -131,8 +130,11 @@ def count_class_objects(values: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:
     Args:
         values: `{default key: values}`.
     """
-    counts = Counter(label for key in OBJECT_CLASS_IDS for label in values.get(key, ()))
-    return tuple(counts[label] for label in list_class_ids(values))
+    counts = dict.fromkeys(list_class_ids(values), 0)
+    for key in OBJECT_CLASS_IDS:
+        for label in values.get(key, ()):
+            counts[label] += 1
+    return tuple(counts.values())
 
 
 def digest_image(values: Mapping[str, Sequence[Any]]) -> str:
@@ -144,10 +146,10 @@ def digest_image(values: Mapping[str, Sequence[Any]]) -> str:
     Returns:
         16 hex digits.
     """
-    boxes = zip(*(values.get(key, ()) for key in _OBJECT_SIDES), strict=True)
     return digest_labels(
         classes=values.get(IMAGE_CLASSES, ()),
-        objects=zip(values.get(_OBJECT_CLASSES, ()), boxes, strict=False),
+        names=values.get(_OBJECT_CLASSES, ()),
+        sides=[values.get(key, ()) for key in _OBJECT_SIDES],
         captions=values.get(_CAPTIONS, ()),
     )
 
@@ -166,38 +168,43 @@ def digest_image_by_object(
         16 hex digits.
     """
     width, height = size
-    boxes = (
+    boxes = [
         (left / width, top / height, (left + across) / width, (top + down) / height)
         # As they are stored.
         for left, top, across, down in (array("f", box) for box in of_objects["annotation/bbox"])
-    )
-    names = (name for (name,) in of_objects["annotation/class/text"])
+    ]
     return digest_labels(
         classes=values.get(IMAGE_CLASSES, ()),
-        objects=zip(names, boxes, strict=True),
+        names=[name for (name,) in of_objects["annotation/class/text"]],
+        sides=list(zip(*boxes, strict=True)),
         captions=values.get(_CAPTIONS, ()),
     )
 
 
 def digest_labels(
-    *, classes: Iterable[bytes], objects: Iterable[tuple[bytes, Box]], captions: Iterable[bytes]
+    *,
+    classes: Iterable[bytes],
+    names: Iterable[bytes],
+    sides: Iterable[Sequence[float]],
+    captions: Iterable[bytes],
 ) -> str:
     """Digests classes, objects and captions, independent of their order.
 
     Args:
         classes: Names of the image's classes.
-        objects: Class and box of each object; the box in fractions of the image, of which the
-            stored 32-bit floats are rounded to a ten-thousandth.
+        names: The class of each object.
+        sides: The xmin of each object's box, then the ymin, xmax and ymax, in fractions of the
+            image, of which the stored 32-bit floats are rounded to a ten-thousandth.
         captions: Texts that describe the image.
 
     Returns:
         16 hex digits.
     """
-    boxes = [
-        (label, [round(side * _BOX_STEPS + _SHIFT) for side in array("f", box)])
-        for label, box in objects
+    rounded = [
+        [round(side * _BOX_STEPS + _SHIFT) for side in array("f", column)] for column in sides
     ]
-    return _digest([sorted(classes), sorted(boxes), sorted(captions)])
+    objects = zip(names, zip(*rounded, strict=True), strict=False)
+    return _digest([sorted(classes), sorted(objects), sorted(captions)])
 
 
 def digest_classes(classes: Collection[bytes]) -> str:
