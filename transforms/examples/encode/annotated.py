@@ -138,6 +138,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         width, height = frame.written_size
         is_placed = frame.in_pixels and frame.orientation == 1
         area_scale = self._area_scale
+        placement = self.image.placement
+        has_limits = self.min_side_px > 0 or self.min_area_px > 0
         written = self.label_map.written
         objects = []
         boxes = outside = exchanged = 0
@@ -156,13 +158,15 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     exchanged += 1
                     self.corrections.note(Correction.BOX_CORNERS_EXCHANGED, item.bbox, ordered)
                     item = msgspec.structs.replace(item, bbox=ordered)
-            over = 0.0 if clipped is box else overhang(box, size=(width, height))
-            outside += over > BORDER_TOLERANCE_PX
+            over = 0.0
+            if clipped is not box:
+                over = overhang(box, size=(width, height))
+                outside += over > BORDER_TOLERANCE_PX
             if clipped is None:
                 self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue
             xmin, ymin, xmax, ymax = clipped
-            if self._is_small(xmax - xmin, ymax - ymin):
+            if has_limits and self._is_small(xmax - xmin, ymax - ymin):
                 self.corrections.note(Correction.SMALL_OBJECT_DROPPED, clipped)
                 continue
             if clipped is not box:
@@ -177,8 +181,8 @@ class AnnotatedImage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             if not MIN_FLOAT32 <= area <= MAX_FLOAT32:
                 area = (xmax - xmin) * (ymax - ymin)
             fractions = (xmin / width, ymin / height, xmax / width, ymax / height)
-            if self.image.placement is not None:
-                cut = self._crop(clipped, placement=self.image.placement)
+            if placement is not None:
+                cut = self._crop(clipped, placement=placement)
                 if cut is None:
                     continue
                 fractions, share = cut

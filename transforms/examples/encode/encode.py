@@ -427,7 +427,9 @@ class RecordEncoder:
 
         record = item if isinstance(item, Record) else item.record
         encoded = self._encode(item, libraries=libraries, are_exchanged=are_exchanged)
-        return msgspec.structs.replace(encoded, libraries=libraries, exchanged=exchanged)
+        if exchanged is None:
+            return encoded
+        return msgspec.structs.replace(encoded, exchanged=exchanged)
 
     def _encode(
         self,
@@ -454,6 +456,7 @@ class RecordEncoder:
                 content_sha256=hashlib.sha256(record.annotations).hexdigest(),
                 examples=examples,
                 corrections=corrections,
+                libraries=libraries,
             )
         content_sha256 = ""
         try:
@@ -481,7 +484,10 @@ class RecordEncoder:
         except RejectedError as error:
             if error.reason is Reason.OBJECTS_LOST and self._settings.objects_lost == "drop":
                 return EncodedRecord(
-                    record=record, content_sha256=content_sha256, excluded=Exclusion.OBJECTS_LOST
+                    record=record,
+                    content_sha256=content_sha256,
+                    excluded=Exclusion.OBJECTS_LOST,
+                    libraries=libraries,
                 )
             reject = Reject(
                 split=self._split,
@@ -499,6 +505,7 @@ class RecordEncoder:
                 content_sha256=content_sha256,
                 reject=reject,
                 unread=unread[0] if unread and error.reason in PASSING_REASONS else None,
+                libraries=libraries,
                 rejected_classes=self._classes_of(fetched, reason=error.reason),
             )
         return EncodedRecord(
@@ -509,6 +516,7 @@ class RecordEncoder:
             corrections=corrections if examples else Corrections(),
             readings=readings if examples else {},
             excluded=None if examples else Exclusion.NO_OBJECTS,
+            libraries=libraries,
         )
 
     def _classes_of(self, rejected: FetchedRecord, *, reason: Reason) -> Collection[str]:
