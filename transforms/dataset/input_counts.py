@@ -326,8 +326,9 @@ class InputSamples(msgspec.Struct):
             self.foreseen.add_record(record, split=joined.split)
             image_id = image_id_of(record.annotations)
             if record.examples:
-                seen.numbered += _is_number(image_id)
-                seen.unnumbered += not _is_number(image_id)
+                is_numbered = _is_number(image_id)
+                seen.numbered += is_numbered
+                seen.unnumbered += not is_numbered
             if image_id not in ("", record.key):
                 self._add_image_id(joined.split, image_id, record.key)
         if referenced is not None:
