@@ -259,7 +259,7 @@ class ShowArguments(DatasetArguments, frozen=True, kw_only=True):
     RUN = "commands.show:run_show"
     USAGE = """\
 shardbeam show PATH [--split NAME] [--limit N] [--json]
-       shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
+       shardbeam show PATH --image N | --key NAME [--output FILE.svg] [--json]
        shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]
        shardbeam show PATH --findings [KIND] [--split NAME] [--limit N | --all] [--json]
            [--index DIR | --predictions FILE]"""
@@ -292,7 +292,9 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
     ] = None
     output: Annotated[
         str | None,
-        named("draw the picture with its annotations into this PNG file", metavar="FILE"),
+        named(
+            "draw the picture with its annotations into this file, .svg or .html", metavar="FILE"
+        ),
     ] = None
     overwrite: _Overwrite = False
     rejects: Annotated[bool, named("print what was rejected, and why")] = False

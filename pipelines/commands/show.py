@@ -67,7 +67,11 @@ _EXAMPLES, _LINES = 3, 20
 # Images of each kind of finding, and findings about classes, that are shown by default.
 _FINDINGS, _CLASS_FINDINGS = 10, 50
 _NO_SPLIT = "(no split)"
-_PNG = b"\x89PNG\r\n\x1a\n"
+# {ending of a name: the first bytes of each file with a picture}
+_BEGINNINGS = {
+    ".svg": b'<svg xmlns="http://www.w3.org/2000/svg" class="file"',
+    ".html": b"<!doctype html>\n<!-- Shardbeam picture",
+}
 _ONLY_AS_GOOD = (
     "These lists are only as good as the model, which must not have seen the pictures in training."
 )
@@ -117,7 +121,7 @@ def run_show(arguments: ShowArguments) -> None:
         check_replaceable(
             arguments.output,
             flag="--output",
-            start=_PNG,
+            start=_BEGINNINGS[_ending(arguments.output)],
             mark=mark,
             overwrite=arguments.overwrite,
             inputs=[arguments.path],
@@ -161,8 +165,11 @@ def _check_flags(arguments: ShowArguments) -> None:
                 f"--predictions: they show {', '.join(typing.get_args(PredictedKind))}, not "
                 f"{arguments.findings}"
             )
-    if arguments.output is not None and not arguments.output.lower().endswith(".png"):
-        raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
+    if arguments.output is not None and _ending(arguments.output) not in _BEGINNINGS:
+        raise UsageError(
+            f"--output: expected a name that ends in .svg or .html, got {arguments.output!r}; a "
+            "browser opens either, and can print it"
+        )
 
 
 def _find(
@@ -208,12 +215,21 @@ def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
 
 def _draw(shown: _Shown, *, feature_map: FeatureMap, path: str, mark: Mark) -> None:
     # Imported here, as Pillow takes a while.
-    from shardbeam.readers.report.draw import draw_image, encode_png
+    from shardbeam.readers.report.picture_file import render_picture_file
 
-    image = draw_image(shown.picture(feature_map), feature_map=feature_map)
-    write_file(path, encode_png(image, mark=mark.text), flag="--output")
-    size = f"{image.width} \N{MULTIPLICATION SIGN} {image.height} pixels"
+    drawn = render_picture_file(
+        shown.picture(feature_map),
+        feature_map=feature_map,
+        mark=mark,
+        as_page=_ending(path) == ".html",
+    )
+    write_file(path, drawn.content.encode(), flag="--output")
+    size = f"{drawn.width} \N{MULTIPLICATION SIGN} {drawn.height} pixels"
     write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
+
+
+def _ending(path: str) -> str:
+    return posixpath.splitext(path)[1].lower()
 
 
 def _print_tables(

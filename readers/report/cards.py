@@ -280,7 +280,7 @@ def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[ShownTag
     """Yields the labels of a card, then minor ones, which fit only on the enlarged image."""
     on_card, enlarged = (
         TagPlaces(
-            size=(width, height), em=_em(room, width=width, height=height), measure=_text_width
+            size=(width, height), em=_em(room, width=width, height=height), measure=text_width
         )
         for room in (_CARD_PX, _ENLARGED_PX)
     )
@@ -296,7 +296,7 @@ def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[ShownTag
         yield ShownTag(tag, is_minor=True)
 
 
-def _text_width(text: str) -> float:
+def text_width(text: str) -> float:
     """Estimates the width of a text in em; the browser stretches the text to this width."""
     width = 0.0
     for character in escape(text):

@@ -1,13 +1,11 @@
 """Makes the figure that is drawn over an image: areas, boxes, keypoints, labels and their styles.
 
-`show --output` paints the figure with Pillow, `report` writes it as SVG. Coordinates are pixels of
-the whole image, whatever the size at which it is drawn.
+Coordinates are pixels of the whole image, whatever the size at which it is drawn.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,8 +34,6 @@ _OUTSIDE, _INSIDE, _BORDER = range(3)
 # Sizes of a label in em: one em is the height of its letters.
 TAG_HEIGHT, TAG_MARGIN = 1.3, 0.3
 _TAG_CHARACTERS = 32
-# The most captions, and classes of objects and of a map, that are named below an image.
-_CAPTIONS, _CLASSES = 12, 24
 # Keypoints are moved to this distance if they lie further out, where nobody sees them.
 _FAR = 3.0
 
@@ -112,14 +108,6 @@ class Tag(NamedTuple):
     width: float
 
 
-class Text(NamedTuple):
-    """A text below an image; `style` is that of the class it names."""
-
-    text: str
-    style: Style | None = None
-    is_problem: bool = False
-
-
 class Figure(NamedTuple):
     """What is drawn over an image.
 
@@ -182,35 +170,6 @@ def make_figure(
 def shorten(text: str, characters: int) -> str:
     """Cuts a text after a number of characters."""
     return text if len(text) <= characters else f"{text[:characters]}…"
-
-
-def describe(image: Picture, figure: Figure) -> Iterator[Text]:
-    """Yields the texts below an image: what it is, its captions and classes, and problems."""
-    yield Text(f"{image.split}, example {image.number:,}: {image.key or 'without a name'}")
-    size = f"{image.format or 'image'}, {image.width}x{image.height} pixels"
-    yield Text(size if image.image else "no image")
-    if image.labels:
-        yield Text(f"labels: {', '.join(image.labels)}")
-    yield from _first([Text(f'"{each}"') for each in image.captions], _CAPTIONS, "captions")
-    counts = Counter(map(class_name, image.objects))
-    shares = {
-        area.name: np.count_nonzero(area.levels) / area.levels.size
-        for area in figure.areas
-        if area.layer != "masks"
-    }
-    for values, form, what in ((counts, ",", "classes"), (shares, ".1%", "classes in the map")):
-        texts = [
-            Text(f"{name}, {value:{form}}", figure.styles.get(name))
-            for name, value in sorted(values.items(), key=lambda item: (-item[1], item[0]))
-        ]
-        yield from _first(texts, _CLASSES, what)
-    for problem in dict.fromkeys((*image.problems, *figure.problems)):
-        yield Text(f"! {problem}", is_problem=True)
-
-
-def _first(texts: list[Text], most: int, what: str) -> list[Text]:
-    more = len(texts) - most
-    return texts if more <= 0 else [*texts[:most], Text(f"… and {more:,} more {what}")]
 
 
 class TagPlaces:

@@ -1,23 +1,11 @@
-r"""Renders the page.
-
-Texts of the dataset can never become markup: Jinja escapes them, and control characters (also those
-that change the direction of writing) are written like `\x1b`. The page's content security policy
-allows only its own script and style, which are named by their digests, and no requests.
-"""
+"""Renders the page."""
 
 from __future__ import annotations
 
-import base64
-import functools
-import hashlib
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import jinja2
-import markupsafe
 from markupsafe import Markup
 from rich.filesize import decimal
 
@@ -30,17 +18,15 @@ from shardbeam.readers.report.facts import Facts
 from shardbeam.readers.report.predicted_cards import PredictionsShown
 from shardbeam.readers.report.sampled_images import Sample
 from shardbeam.readers.report.shown_findings import show_findings
-from shardbeam.readers.report.styles import OBJECT, Classes, style_rules, write_number
-from shardbeam.transforms.core.labels import list_classes
+from shardbeam.readers.report.styles import OBJECT, Classes, style_rules
+from shardbeam.readers.report.templates import asset, environment, macro, policy
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.core.text import NO_NAME, Mark, describe_value, escape
+from shardbeam.transforms.core.text import NO_NAME, Mark
 from shardbeam.transforms.dataset.collectors.statistics import Statistics
 from shardbeam.transforms.dataset.findings import KINDS, KindFound
 
 # If there are more splits, only their number is named in the first lines.
 _NAMED_SPLITS = 4
-# The most characters of a text that are shown.
-_TEXT_CHARACTERS = 400
 # One script on the page, in this order.
 _SCRIPTS = ("page.js", "gallery.js", "marks.js", "charts.js")
 _LAYERS = {
@@ -86,24 +72,20 @@ class Report(NamedTuple):
     reject_images: Mapping[int, str] = {}
 
 
-class Lines(str):
-    """A text whose line ends are kept, not escaped."""
-
-
 def render_card(card: Card) -> Markup:
     """Renders a card of the gallery, without its end tag, which comes after its twin."""
-    return Markup(_macro("card_item")(card))
+    return Markup(macro("card_item")(card))
 
 
 def render_drawing(card: Card) -> Markup:
     """Renders an image and what is drawn over it."""
-    return Markup(_macro("drawing")(card))
+    return Markup(macro("drawing")(card))
 
 
 def render_page(report: Report) -> str:
     """Renders the page."""
-    style = f"{_asset('style.css')}{style_rules()}\n"
-    script = "\n".join(map(_asset, _SCRIPTS))
+    style = f"{asset('drawing.css')}{asset('style.css')}{style_rules()}\n"
+    script = "\n".join(map(asset, _SCRIPTS))
     cards, facts, sample = report.cards, report.facts, report.sample
     class_pictures = Counter(number for card in cards for number in card.class_numbers)
     kinds = Counter(note.kind for card in cards for note in card.notes)
@@ -112,11 +94,11 @@ def render_page(report: Report) -> str:
         corrected.setdefault(line.what, []).append(line)
     findings = show_findings(report.kinds, cards=cards, facts=facts, groups=report.groups)
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             mark=Mark("report", facts.name).text,
-            policy=_policy(style, script),
+            policy=policy(style, script),
             style=Markup(style),
             script=Markup(script),
             **report._asdict(),
@@ -213,73 +195,6 @@ def _describe_sizes(total: Statistics) -> str:
         for ends in (total.width_range, total.height_range)
     )
     return " \N{MULTIPLICATION SIGN} ".join(sides) + " px"
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        autoescape=True,
-        finalize=_as_text,
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-    )
-    filters: Mapping[str, Callable[..., object]] = {
-        "breakable": _breakable,
-        "with_code": _with_code,
-        "line": markupsafe.escape,
-        "value": describe_value,
-        "lines": Lines,
-        "classes": list_classes,
-        "px": write_number,
-        "file_size": decimal,
-    }
-    environment.filters.update(filters)
-    return environment
-
-
-@functools.cache
-def _macro(name: str) -> Callable[..., str]:
-    macro: Callable[..., str] = getattr(_environment().get_template("parts.html.j2").module, name)
-    return macro
-
-
-def _as_text(value: object) -> object:
-    """Shortens a text and escapes control characters; afterwards Jinja escapes markup."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    if isinstance(value, Lines):
-        return "\n".join(map(escape, value.split("\n")))
-    if len(value) > _TEXT_CHARACTERS:
-        value = f"{value[:_TEXT_CHARACTERS]}… ({len(value):,} characters)"
-    return escape(value)
-
-
-def _breakable(name: str) -> Markup:
-    """Lets a long name wrap after `/` and `_`, but not within a word."""
-    parts = re.split(r"(?<=[/_])(?=[^/_])", str(_as_text(name)))
-    return Markup("<wbr>").join(parts)
-
-
-def _with_code(text: str) -> Markup:
-    """Sets what is between backticks as code."""
-    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(markupsafe.escape(text))))
-
-
-@functools.cache
-def _asset(name: str) -> str:
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    return (
-        f"default-src 'none'; img-src data:; style-src {_digest(style)}; "
-        f"script-src {_digest(script)}; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _sections(report: Report) -> list[tuple[str, str]]:

@@ -193,14 +193,31 @@ def style_rules() -> str:
     return "\n".join((*colours, *_style_lines()))
 
 
+def drawing_rules(styles: Iterable[Style]) -> str:
+    """Returns the CSS rules of some styles, for programs that know no variables of CSS.
+
+    The colour is the current one: what refers to `--k` in the page has to refer to that.
+    """
+    chosen = sorted(set(styles))
+    colours = (
+        f".k{number} {{ color: #{bytes(PALETTE[number]).hex()}; }}\n"
+        f".k{number} text {{ fill: #{bytes(ink_on(PALETTE[number])).hex()}; }}"
+        for number in dict.fromkeys(style.colour for style in chosen)
+    )
+    lines = map(_line_rule, dict.fromkeys(style.line for style in chosen))
+    return "\n".join((*colours, *lines))
+
+
 def _style_lines() -> Iterator[str]:
     for number, line in enumerate(LINES):
-        width = _LINE_PX * line.width
-        dash = " ".join(f"{write_number(length * width)}px" for length in line.dash)
-        yield (
-            f".l{number} {{ stroke-width: {width}px; stroke-dasharray: {dash or 'none'}; }}\n"
-            f".l{number} .swatch {{ {_sample_line(line)} }}"
-        )
+        yield f"{_line_rule(number)}\n.l{number} .swatch {{ {_sample_line(line)} }}"
+
+
+def _line_rule(number: int) -> str:
+    line = LINES[number]
+    width = _LINE_PX * line.width
+    dash = " ".join(f"{write_number(length * width)}px" for length in line.dash)
+    return f".l{number} {{ stroke-width: {width}px; stroke-dasharray: {dash or 'none'}; }}"
 
 
 def _sample_line(line: Line) -> str:

@@ -27,7 +27,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 _IMAGE = ImageConfig()
 _JPEG_QUALITY = 80
-# At most this many objects of an image are drawn.
+# At most this many objects of an image are drawn in the page.
 MOST_OBJECTS = 300
 # The longer sides of the smallest and of the largest thumbnail, in pixels.
 _LEAST_SIDE, _MOST_SIDE = 64, 1024
@@ -48,6 +48,7 @@ class Overlay(NamedTuple):
         y: Its top edge in the same pixels.
         width: Its width in the same pixels.
         height: Its height in the same pixels.
+        share: Its share of the image's pixels.
         uri: A `data:` URI of a PNG file.
     """
 
@@ -57,6 +58,7 @@ class Overlay(NamedTuple):
     y: float
     width: float
     height: float
+    share: float
     uri: str
 
 
@@ -124,7 +126,12 @@ def decode_small(
 
 
 def fit_thumbnail(
-    image: Picture, *, room: float = math.inf, classes: Classes, max_side: int = _MOST_SIDE
+    image: Picture,
+    *,
+    room: float = math.inf,
+    classes: Classes,
+    max_side: int = _MOST_SIDE,
+    most_objects: int = MOST_OBJECTS,
 ) -> Thumbnail:
     """Makes the largest thumbnail of an image that adds at most `room` bytes to the page.
 
@@ -136,6 +143,7 @@ def fit_thumbnail(
         room: The bytes that it may add.
         classes: The dataset's classes.
         max_side: The greatest length of its longer side in pixels.
+        most_objects: How many objects are drawn at most.
     """
     side = int(min(max_side, max(_LEAST_SIDE, math.sqrt(room / _CHARACTERS_PER_PIXEL))))
     reach = min(max_side, 2 * side)
@@ -152,7 +160,9 @@ def fit_thumbnail(
     side = min(side, reach)
     fitting = None
     for _ in range(_TRIES):
-        drawn = _draw(image, pixels, size=size, side=side, classes=classes)
+        drawn = _draw(
+            image, pixels, size=size, side=side, classes=classes, most_objects=most_objects
+        )
         scale = 0.95 * math.sqrt(room / drawn.num_bytes)
         if drawn.num_bytes <= room:
             if fitting is not None and fitting.num_bytes >= drawn.num_bytes:
@@ -209,12 +219,18 @@ def _read(key: str, *, roots: Sequence[str]) -> Iterator[bytes]:
 
 
 def _draw(
-    image: Picture, pixels: Image.Image, *, size: tuple[int, int], side: int, classes: Classes
+    image: Picture,
+    pixels: Image.Image,
+    *,
+    size: tuple[int, int],
+    side: int,
+    classes: Classes,
+    most_objects: int,
 ) -> Thumbnail:
     """Makes a thumbnail of decoded pixels; `size` is that of the whole image."""
     small = fit(pixels, max_side=side)
     figure = make_figure(
-        image, classes=classes, size=size, scaled=small.size, most_objects=MOST_OBJECTS
+        image, classes=classes, size=size, scaled=small.size, most_objects=most_objects
     )
     return Thumbnail(
         uri=encode_jpeg(small),
@@ -255,6 +271,7 @@ def _overlay(area: Area, *, size: tuple[int, int]) -> Overlay:
         y=float(top / height * size[1]),
         width=float((right - left) / width * size[0]),
         height=float((bottom - top) / height * size[1]),
+        share=np.count_nonzero(area.levels) / area.levels.size,
         uri=_data_uri("image/png", buffer.getvalue()),
     )
 

@@ -280,9 +280,10 @@ WRONG = (
 # What only the commands themselves refuse.
 WRONG_TOGETHER = (
     "show a --image 1 --key b",
-    "show a --rejects --output b.png",
-    "show a --output b.png --json",
-    "show a --output b.jpg",
+    "show a --rejects --output b.svg",
+    "show a --output b.html --json",
+    "show a --output b.png",
+    "show a --output svg",
     "show a --findings --rejects",
     "show a --all",
     "show a --index x",

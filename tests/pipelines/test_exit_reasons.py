@@ -109,7 +109,7 @@ LINES = (
     "show {folder}/none",
     "show {folder}/whole --image 1000",
     "show {folder}/whole --image 1 --output x.jpg",
-    "show {folder}/whole --image 1 --output {folder}/mine/notes.txt/x.png",
+    "show {folder}/whole --image 1 --output {folder}/mine/notes.txt/x.svg",
     "show {folder}/whole --split trian",
     "show {folder}/whole --split 7",
     "show {folder}/shard --findings",

@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_or_fails_is_no_wrong_command_line(
     before_each(monkeypatch, "replace", fail_with(code))
     for words in (
         ("report", str(whole), "--output", f"{tmp_path}/page.html"),
-        ("show", str(whole), "--image", "1", "--output", f"{tmp_path}/page.png"),
+        ("show", str(whole), "--image", "1", "--output", f"{tmp_path}/page.svg"),
         ("verify", str(whole), "--report", f"{tmp_path}/report.json"),
         ("init", str(shapes), "--output", f"{tmp_path}/config.yaml"),
     ):

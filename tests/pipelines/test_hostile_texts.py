@@ -175,7 +175,7 @@ LINES: dict[str, list[str]] = {
         "show {}/{d} --image 99",
         "show {}/{d} --split {}",
         "show {}/{d} --key {}",
-        "show {}/{d} --image 1 --output {}/new.png",
+        "show {}/{d} --image 1 --output {}/new.svg",
         "show {}/{d} --rejects",
         "show {}/{d} --corrections",
         "show {}/{d} --findings",

@@ -159,7 +159,7 @@ def test_builds_that_fail(more: tuple[str, ...], exit_code: int, remote: str) ->
         ("show {out}", 0),
         ("show {out} --json", 0),
         ("show {out} --rejects", 0),
-        ("show {out} --image 1 --output {remote}/p.png", 0),
+        ("show {out} --image 1 --output {remote}/p.svg", 0),
         ("show {out} --key none", 1),
         ("stats {out}", 0),
         ("stats {out} --recount --json --report {remote}/s.json", 0),
@@ -185,7 +185,7 @@ def test_builds_that_fail(more: tuple[str, ...], exit_code: int, remote: str) ->
 def test_other_commands(line: str, exit_code: int, built: str) -> None:
     check_hidden(run(*line.format(remote=built, out=f"{built}/out").split()), exit_code=exit_code)
     system = fsspec.filesystem("memory")
-    for name in ("s.json", "v.json", "r.html", "c.yaml", "p.png"):
+    for name in ("s.json", "v.json", "r.html", "c.yaml", "p.svg"):
         if system.exists(f"{built}/{name}"):
             assert SECRET.encode() not in system.cat_file(f"{built}/{name}")
 

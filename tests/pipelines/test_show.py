@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -14,7 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from shardbeam.pipelines.cli.tables import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.commands.show import render_example
@@ -415,19 +415,24 @@ def test_odd_values_as_json(tmp_path: Path) -> None:
     assert (first["bytes"], second["bytes"], third) == (1, 1, "a\n")
 
 
-def test_a_picture_is_drawn_into_a_file(dataset: Build, tmp_path: Path) -> None:
-    path = tmp_path / "x.PNG"
+@pytest.mark.parametrize("name", ["x.svg", "x.HTML"])
+def test_a_picture_is_drawn_into_a_file(name: str, dataset: Build, tmp_path: Path) -> None:
+    path = tmp_path / name
     key = dataset.examples("validation")[1].key
     exit_code, stdout, _ = run("show", str(dataset.output), "--key", key, "--output", str(path))
     assert exit_code == 0
-    with Image.open(path) as image:
-        assert image.format == "PNG"
-        assert stdout.startswith(f"wrote {path}, {image.width} \u00d7 {image.height} pixels: ")
-        # The picture's own width, six times.
-        assert image.width == 960
-    drawn = path.read_bytes()
+    drawn = path.read_text()
+    assert drawn.startswith("<svg " if name == "x.svg" else "<!doctype html>")
+    assert f": {key}</text>" in drawn
+    # The picture's own width, six times.
+    (height,) = re.findall('width="960" height="([0-9]+)" viewBox', drawn)
+    assert stdout.startswith(f"wrote {path}, 960 \u00d7 {height} pixels: ")
     run("show", str(dataset.output), "--split", "validation", "--image", "2", "--output", str(path))
-    assert path.read_bytes() == drawn
+    assert path.read_text() == drawn
+    # Another file of this ending is not replaced.
+    path.write_text("<svg/>")
+    words = "show", str(dataset.output), "--image", "1", "--output", str(path)
+    assert "name another file" in run(*words, exit_code=2).error
 
 
 @pytest.fixture(scope="module")
