@@ -48,6 +48,14 @@ from shardbeam.transforms.storage.find import expand_pattern
 # The split of all images if nothing names another one.
 _DEFAULT_SPLIT = "train"
 _BYTES_PER_MB = 1_000_000
+# {key: its default} of sources' keys that are in a manifest only where they are set, so that the
+# manifests of other datasets stay as they were before there were these keys.
+_UNSET_NEW_KEYS: Mapping[str, object] = {
+    "decimal": ".",
+    "object_column": None,
+    "one_hot_values": {},
+}
+_SET = object()
 # The kinds of annotations that have objects, and those that have classes.
 _OBJECTS = frozenset({Kind.DETECTION})
 _CLASSES = frozenset({Kind.CLASSIFICATION, Kind.DETECTION, Kind.SEMANTIC, Kind.PANOPTIC})
@@ -476,7 +484,8 @@ def _portable_config(config: schema.Config) -> dict[str, Any]:
             mapping = mapping[part]
         keys = keys_of(type(source))
         for name in source.__struct_fields__:
-            if name not in keys or keys[name].is_location:
+            is_new_and_unset = mapping[name] == _UNSET_NEW_KEYS.get(name, _SET)
+            if name not in keys or keys[name].is_location or is_new_and_unset:
                 del mapping[name]
     return raw
 

@@ -16,7 +16,7 @@ WRITERS = {
     "v.json": "verify {dataset} --report {file}",
     "s.json": "stats {dataset} --report {file}",
     "c.json": "stats {dataset} --recount --report {file}",
-    "p.png": "show {dataset} --image 1 --output {file}",
+    "p.svg": "show {dataset} --image 1 --output {file}",
     "r.html": "report {dataset} --examples 2 --output {file}",
 }
 
@@ -62,8 +62,8 @@ def test_what_is_replaced(name: str, datasets: tuple[Path, Path], tmp_path: Path
 
 
 def test_one_kind_does_not_replace_another(datasets: tuple[Path, Path], tmp_path: Path) -> None:
-    file = tmp_path / "x.png"
-    for name in ("v.json", "s.json", "p.png", "r.html"):
+    file = tmp_path / "x.svg"
+    for name in ("v.json", "s.json", "p.svg", "r.html"):
         file.unlink(missing_ok=True)
         assert write(name, datasets[0], file) == ""
         for other in WRITERS.keys() - {name}:
@@ -76,7 +76,7 @@ def test_one_kind_does_not_replace_another(datasets: tuple[Path, Path], tmp_path
 def test_what_is_no_file_stays(
     name: str, flags: tuple[str, ...], datasets: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    pipe, folder, link = (tmp_path / f"{kind}.png" for kind in ("pipe", "folder", "link"))
+    pipe, folder, link = (tmp_path / f"{kind}.svg" for kind in ("pipe", "folder", "link"))
     os.mkfifo(pipe)
     folder.mkdir()
     link.symlink_to(tmp_path / "nowhere")

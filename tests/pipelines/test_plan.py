@@ -318,6 +318,14 @@ class TestOutput:
         assert "exclude" not in kept.config
         assert kept.excluded == 2
 
+    def test_the_manifest_has_newer_keys_only_where_they_are_set(self, tmp_path: Path) -> None:
+        write_files(tmp_path, {"t.csv": "image,label\n1.jpg,cat\n", "1.jpg": plain_jpeg()})
+        table = {"format": "csv", "manifest": [f"{tmp_path}/t.csv"], "image_root": [str(tmp_path)]}
+        newer = {"decimal", "one_hot_values"}
+        assert not newer & set(plan(table).dataset.config["source"])
+        written = plan({**table, "decimal": ","}).dataset.config["source"]
+        assert written["decimal"] == ","
+
     def test_passwords_are_hidden(self) -> None:
         kept = plan(description="from s3://me:secret@host/x").dataset
         assert "secret" not in kept.description
