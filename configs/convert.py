@@ -16,7 +16,6 @@ import msgspec
 
 from shardbeam.configs.decoding import convert_value
 from shardbeam.configs.hints.nearest import edit_distance, nearest_name
-from shardbeam.configs.hints.other_tools import explain_key
 from shardbeam.configs.keys import choices, key_paths, keys_of, spell_key
 from shardbeam.configs.problem import Path, Problem, did_you_mean, format_path
 from shardbeam.configs.schema import Config, Source
@@ -151,6 +150,9 @@ def _unknown_key(key: str, value: object, known: Iterable[str], *, path: Path) -
         )
     siblings = {name: format_path((*path, name)) for name in known}
     elsewhere = {str(place[-1]): format_path(place) for place, _ in key_paths(Config)}
+    # Imported here, because only errors need the table.
+    from shardbeam.configs.hints.other_tools import explain_key
+
     within = [f"{path[-1]}.{key}"] if path else []
     if path and "format" in siblings:
         within = [f"source.{key}"]

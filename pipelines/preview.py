@@ -20,7 +20,8 @@ from shardbeam.pipelines.runners.options import LocalRunner, make_options, run_h
 from shardbeam.transforms.beam.stages import flatten
 from shardbeam.transforms.commit.allowance import Emptied, find_emptied
 from shardbeam.transforms.commit.gate import RunCounts, count_sources, name_classes
-from shardbeam.transforms.commit.warnings import find_warnings, make_notes
+from shardbeam.transforms.commit.notes import make_notes
+from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget

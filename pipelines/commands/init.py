@@ -381,13 +381,17 @@ def _foresee(found: _Candidate, *, folder: Folder) -> _Foreseen:
         warn_of_pointers,
     )
     from shardbeam.transforms.commit.allowance import tolerated_ratio
-    from shardbeam.transforms.commit.warnings import describe_outlines
+    from shardbeam.transforms.commit.gate import name_classes
+    from shardbeam.transforms.commit.notes import describe_outlines
 
     own_temporary_files()
     inputs = count_inputs(found.plan)
     run = foresee(inputs, plan=found.plan)
-    names = sorted(run.label_map.ids, key=run.label_map.ids.__getitem__)
-    lines = [f"{counted(len(names), 'class', 'classes')}: {list_classes(names)}"] if names else []
+    named = name_classes(run.label_map)
+    lines = []
+    if number := named["num_classes"]:
+        names = list_classes(named["classes"], number=number)
+        lines.append(f"{counted(number, 'class', 'classes')}: {names}")
     lines += describe_outlines(run)
     lines += warn_of_pointers(inputs.samples.foreseen)
     lines += (f"will be rejected: {line}" for line in describe_foreseen(inputs))
@@ -513,8 +517,8 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
     if hint := suggest_zip(folder):
         fix = f"{hint}; {fix}"
     recognized = only_one.recognized
-    asks = recognized.rank == TABLE and recognized.problem and "" in recognized.sources
-    if (asks or _lacks_key(only_one)) and (command := _as_command(only_one)):
+    lacks_column = recognized.rank == TABLE and recognized.problem and "" in recognized.sources
+    if (lacks_column or _lacks_key(only_one)) and (command := _as_command(only_one)):
         fix = f"add that to this command: `{command}`"
     return f"it looks like {only_one.name} ({recognized.what}), but {only_one.problem}; {fix}"
 

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from shardbeam.transforms.commit.gate import describe_duplicates, describe_void_maps
-from shardbeam.transforms.commit.warnings import find_warnings, make_notes
+from shardbeam.transforms.commit.notes import make_notes
+from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.box_formats import BoxReading
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.collectors.statistics import Statistics

@@ -151,7 +151,7 @@ def test_a_split_without_classes_beside_splits_with_classes(
     expected["test"] = {"format": "images", "images": f"{data}/test"}
     assert read_sources(result) == expected
     assert "test/ has no folders of classes: its images are written without labels" in result.stderr
-    # Whoever names the format and no sources still has to say what the images in test/ are.
+    # The command that names the format reads one source, so it cannot guess what test/ holds.
     refused = run("build", "image-folder", "--images", str(data), "--output", f"{data}/o")
     assert refused.exit_code == 1
     assert "images lie directly in test/" in refused.stderr

@@ -33,10 +33,11 @@ from shardbeam.transforms.commit.moves import (
     prepare_output,
     read_seen,
 )
+from shardbeam.transforms.commit.notes import make_notes
 from shardbeam.transforms.commit.pointer import write_pointer
 from shardbeam.transforms.commit.repair import decide_repair
 from shardbeam.transforms.commit.runs import RunSettings, encode_run, end_run
-from shardbeam.transforms.commit.warnings import find_warnings, make_notes
+from shardbeam.transforms.commit.warnings import find_warnings
 from shardbeam.transforms.core.counts import Count, lost_error
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.card import card_files

@@ -28,11 +28,11 @@ from shardbeam.transforms.examples.geometry.segmentation import is_outline, outl
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, nearest_path
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.gzip_file import GZIP_MAGIC
 
 T = TypeVar("T")
 
 # Beginnings of files that are not JSON, and what such a file is.
-GZIP_MAGIC = b"\x1f\x8b"
 _SIGNATURES = (
     (GZIP_MAGIC, "the file is compressed with gzip: unpack it first"),
     (b"PK\x03\x04", "the file is a zip archive: unpack it first"),

@@ -390,7 +390,7 @@ class StatisticsCollector(Collector):
             heights[height] += count
             aspects[1000 * width // height if height > 0 else 0] += count
         texts = {name: text(name) for name in set().union(*self._class_sets)}
-        # {images: the sets of classes that each occur in so many}
+        # {number of images: the sets of classes that occur in just that many}
         sets: dict[int, list[list[str]]] = {}
         for names, images in self._class_sets.items():
             sets.setdefault(images, []).append(sorted([texts[name] for name in names]))
@@ -437,7 +437,7 @@ def _count_in_sets(
     Most sets occur in one image, so those that occur in equally many are counted together.
 
     Args:
-        sets: `{images: the sets of classes that each occur in so many}`.
+        sets: `{number of images: the sets of classes that occur in just that many}`.
         find: Returns the parts of a set.
     """
     for images, same in sets.items():

@@ -21,7 +21,6 @@ from shardbeam.configs.decoding import JsonDecoder
 from shardbeam.transforms.core.counters import counters
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import (
-    GZIP_MAGIC,
     TRUNCATED,
     decode_json,
     explain_errors,
@@ -30,6 +29,7 @@ from shardbeam.transforms.formats.annotation_file import (
 )
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, StoredFile, too_large
+from shardbeam.transforms.storage.gzip_file import GZIP_MAGIC
 
 if TYPE_CHECKING:
     from shardbeam.transforms.storage.disk_file import DiskFile
